@@ -1,0 +1,1 @@
+"""Plans as data, and the one executor that carries them out."""

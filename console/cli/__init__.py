@@ -1,0 +1,1 @@
+"""The command line; imports neither textual nor asyncssh at start-up."""

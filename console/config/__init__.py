@@ -1,0 +1,1 @@
+"""hosts.yaml and presets: load, validate, save, reload."""

@@ -1,0 +1,1 @@
+"""The one error that matters in a log. Pure."""

@@ -1,0 +1,1 @@
+"""What a launch line will do on a given engine version, before anything is stopped. Pure."""

@@ -1,0 +1,206 @@
+"""What the rest of the house may ask of a connected host: the seam between rules and transports.
+
+``console.session`` implements :class:`Remote` over the agent; tests and replays may implement it
+over recordings. Every method may raise ``HostError`` when the link or the agent is lost. Nothing
+here is a shell: commands are argument vectors, text from the host is bytes until it is cleaned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from console.model import Artefact, Hello, Host, ProcessId, Run, Snapshot, Target
+
+if TYPE_CHECKING:
+    import httpx
+
+
+@dataclass(frozen=True, slots=True)
+class SignalResult:
+    """What became of one target, decided on the host in the same call as the signal.
+
+    ``gone``: no such process any more; ``changed``: the pid is somebody else now, nothing was
+    signalled; ``denied``: the host refused, or the pid is on the agent's never-signal list.
+    """
+
+    process: ProcessId
+    outcome: Literal["signalled", "gone", "changed", "denied"]
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A finished command. ``code`` is negative for a signal, ``None`` when it timed out."""
+
+    code: int | None
+    stdout: bytes
+    stderr: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A detached server to start. ``secrets`` maps a variable to its value; never recorded.
+
+    ``scope`` asks for an own transient systemd unit where systemd runs (cgroup = identity);
+    elsewhere the agent uses a session of its own. The log is opened for append, parents made.
+    """
+
+    run: Run
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    scope: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LogSource:
+    """One thing to tail: exactly one of a file path, a systemd unit or a docker container."""
+
+    path: str | None = None
+    unit: str | None = None
+    container: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where a tail stands; opaque to callers except for saving and sending it back."""
+
+    device: int = 0
+    inode: int = 0
+    generation: int = 0
+    offset: int = 0
+    head_sha: str = ""
+    head_len: int = 0
+    journal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    """Whole or partial lines as bytes, in order.
+
+    ``gap_bytes`` were skipped before ``data`` because the link is slower than the log; ``event``
+    names what happened to the file before ``data``: rotated, truncated, refilled, missing, binary.
+    """
+
+    data: bytes
+    cursor: Cursor
+    gap_bytes: int = 0
+    event: str | None = None
+    lag_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FileStat:
+    """A path on the host. ``kind`` is file, dir, other or missing; ``error`` says why unknown."""
+
+    path: str
+    kind: Literal["file", "dir", "other", "missing"]
+    size_bytes: int = 0
+    mtime: float = 0.0
+    uid: int = 0
+    readable: bool = False
+    writable: bool = False
+    error: str = ""
+
+
+class Remote(Protocol):
+    """A connected host."""
+
+    host: Host
+    hello: Hello
+
+    async def snapshot(self, *, full: bool = False, artefacts: bool = False) -> Snapshot:
+        """Sample processes, devices and (on request) artefacts; ``full`` re-reads every process."""
+        ...
+
+    async def signal(self, targets: Sequence[Target], signal: str) -> list[SignalResult]:
+        """Verify each identity and signal it in one call on the host; ``signal`` like "TERM"."""
+        ...
+
+    async def wait_gone(self, processes: Sequence[ProcessId], timeout_s: float) -> list[ProcessId]:
+        """Wait until all are gone (every thread too); returns those that are still there."""
+        ...
+
+    async def launch(self, launch: Launch) -> Run:
+        """Start a detached server and write its run record; returns it with pid and unit filled."""
+        ...
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float = 30.0,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+    ) -> Completed:
+        """Run a short command on the host, bounded in time and output (8 MiB)."""
+        ...
+
+    async def read_file(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
+        """Bytes of a file; a negative offset counts from the end."""
+        ...
+
+    async def write_file(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
+        """Replace a file whole and atomically, parents made."""
+        ...
+
+    async def stat(self, paths: Sequence[str]) -> list[FileStat]:
+        """Stat several paths in one call."""
+        ...
+
+    async def list_dir(self, path: str) -> list[FileStat]:
+        """The entries of a directory with their sizes."""
+        ...
+
+    async def remove(self, artefacts: Sequence[Artefact]) -> list[tuple[str, str]]:
+        """Remove leftovers that are still the same and still unheld; (path, "" or why not)."""
+        ...
+
+    async def runs(self) -> list[Run]:
+        """All run records of the host, newest first."""
+        ...
+
+    async def save_run(self, run: Run) -> None:
+        """Write a run record."""
+        ...
+
+    async def journal(self, plan_id: str, entry: Mapping[str, object]) -> None:
+        """Append one line to a plan's journal on the host, fsynced before this returns."""
+        ...
+
+    async def journals(self) -> dict[str, list[dict[str, object]]]:
+        """The journals on the host: plan id to its entries."""
+        ...
+
+    async def lock(self, owner: str) -> None:
+        """Take the host's lock for destructive plans; ``Refused`` names the present owner."""
+        ...
+
+    async def unlock(self) -> None:
+        """Release the lock; it also falls when the agent ends."""
+        ...
+
+    def tail(
+        self,
+        source: LogSource,
+        *,
+        cursor: Cursor | None = None,
+        last_lines: int | None = None,
+        follow: bool = True,
+    ) -> AsyncIterator[LogChunk]:
+        """Follow a log from a cursor, from its last lines, or from its start (neither given)."""
+        ...
+
+    def grep(
+        self, source: LogSource, pattern: str, *, max_lines: int = 10_000, ignore_case: bool = False
+    ) -> AsyncIterator[tuple[int, bytes]]:
+        """Lines that match a regular expression, searched on the host: (byte offset, line)."""
+        ...
+
+    def http(self) -> httpx.AsyncBaseTransport:
+        """An httpx transport whose connections are opened by the agent, on the host's side."""
+        ...
+
+    async def close(self) -> None:
+        """End the agent and the connection."""
+        ...

@@ -1,0 +1,1 @@
+"""Byte channels to a host: ssh, openssh, local and replay."""
