@@ -1,0 +1,86 @@
+"""Actions as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+from console.model.seen import Artefact, ProcessId
+from console.model.verdicts import Finding
+
+
+class StepKind(StrEnum):
+    """What a step of a plan does."""
+
+    PREFLIGHT = "preflight"
+    DRAIN = "drain"
+    SIGNAL = "signal"
+    STOP_UNIT = "stop-unit"
+    WAIT_GONE = "wait-gone"
+    CLEAN = "clean"
+    VERIFY = "verify"
+    WRITE_UNIT = "write-unit"
+    LAUNCH = "launch"
+    START_UNIT = "start-unit"
+    WATCH = "watch"
+    RUN = "run"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A process named for a signal: identity plus what the operator was shown."""
+
+    process: ProcessId
+    uid: int
+    user: str
+    title: str
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One action as data: printed by a dry run, shown in the dialog, audited and executed.
+
+    ``argv`` is the exact command where there is one; ``signal`` with ``targets`` names exact
+    processes. ``timeout_s`` bounds the step; ``verify`` says in words what is checked after it.
+    ``params`` holds what the executor needs beyond that, as JSON values.
+    """
+
+    kind: StepKind
+    host: str
+    why: str
+    argv: tuple[str, ...] = ()
+    signal: str | None = None
+    targets: tuple[Target, ...] = ()
+    artefacts: tuple[Artefact, ...] = ()
+    dangerous: bool = False
+    verify: str = ""
+    timeout_s: float = 60.0
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Steps in order; the executor stops at the first whose check fails."""
+
+    id: str
+    action: str
+    host: str
+    steps: tuple[Step, ...]
+    server: str | None = None
+    created_at: float = 0.0
+    summary: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """How a step ended. ``outcome`` is ok, failed, refused or skipped."""
+
+    step: int
+    outcome: Literal["ok", "failed", "refused", "skipped"]
+    seconds: float
+    detail: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,32 @@
+"""What the two faces show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from console.model.hosts import Host, HostState, Run
+from console.model.seen import Hello, Snapshot
+from console.model.state import ServerState
+from console.model.verdicts import Zombie
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """One host as the two faces show it. ``seen_at`` is the operator's clock, seconds since 1970.
+
+    On a lost host everything stays as last seen, ``state`` and ``error`` say what happened.
+    """
+
+    host: Host
+    state: HostState
+    error: str = ""
+    seen_at: float | None = None
+    hello: Hello | None = None
+    snapshot: Snapshot | None = None
+    servers: tuple[ServerState, ...] = ()
+    zombies: tuple[Zombie, ...] = ()
+    runs: tuple[Run, ...] = ()
+
+    def age_s(self, now: float) -> float | None:
+        """Seconds since the values were seen, ``None`` when they never were."""
+        return None if self.seen_at is None else max(0.0, now - self.seen_at)
