@@ -1,4 +1,4 @@
-"""One family of errors. Each names the place, what was wrong and what to do, and knows its exit code.
+"""One family of errors: each names the place, what was wrong, what to do, and its exit code.
 
 SpecopsError
 ├── UsageError          2  a command line or argument that makes no sense
