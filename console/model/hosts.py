@@ -131,7 +131,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A named set of flags and variables. ``flags`` have no dashes; ``None`` removes a flag."""
+    """A named set of flags and variables. ``flags`` have no dashes; ``None`` removes a flag.
+
+    ``notes`` explains single flags and variables; ``origin`` is ``shipped`` or the file's path.
+    """
 
     name: str
     kind: Literal["nccl", "speculative", "server"]
@@ -140,3 +143,4 @@ class Preset:
     env: Mapping[str, str | None] = field(default_factory=dict)
     source: str = ""
     origin: str = "shipped"
+    notes: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,204 @@
+"""YAML with places: typed access to nodes, so that errors name file, line, key and likely word.
+
+The safe loader builds plain values and forgets where they stood; here the node tree is kept until
+each value has been read by a reader that knows what it wants.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from console.errors import ConfigError
+
+MAX_BYTES = 1 << 20
+"""A hosts.yaml of a thousand hosts is 100 kB; larger than this is not one."""
+MAX_DEPTH = 12
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint with the likely word, or the known ones where nothing is near."""
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return f"known: {', '.join(names[:12])}{' …' if len(names) > 12 else ''}" if names else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A YAML node with the file it stands in and the keys that lead to it."""
+
+    raw: yaml.Node
+    path: Path
+    trail: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> int:
+        """Line in the file, counted from 1."""
+        return int(self.raw.start_mark.line) + 1
+
+    @property
+    def place(self) -> str:
+        """File and line as ``file:line``."""
+        return f"{self.path}:{self.line}"
+
+    def fail(self, message: str, hint: str = "") -> NoReturn:
+        """Raise ``ConfigError`` at this node."""
+        where = ".".join(self.trail)
+        raise ConfigError(f"{where}: {message}" if where else message, place=self.place, hint=hint)
+
+    # -- readers
+
+    def mapping(self) -> dict[str, Node]:
+        """The entries of a mapping, each key a string and given once."""
+        if self._is_null():
+            return {}
+        if not isinstance(self.raw, yaml.MappingNode):
+            self.fail(f"expected a mapping (key: value), found {self._kind()}")
+        out: dict[str, Node] = {}
+        for key_node, value_node in self.raw.value:
+            key = str(key_node.value) if isinstance(key_node, yaml.ScalarNode) else ""
+            child = Node(value_node, self.path, (*self.trail, key or "?"))
+            at_key = Node(key_node, self.path, (*self.trail, key or "?"))
+            if not key:
+                at_key.fail("a key must be a plain word")
+            if key in out:
+                at_key.fail("given twice", "remove one of them")
+            if len(child.trail) > MAX_DEPTH:
+                at_key.fail("nested too deep")
+            out[key] = child
+        return out
+
+    def known_keys(self, known: Iterable[str]) -> dict[str, Node]:
+        """The entries of a mapping that may hold only these keys."""
+        entries = self.mapping()
+        allowed = set(known)
+        for key, node in entries.items():
+            if key not in allowed:
+                self._at_key(key).fail("unknown key", nearest(key, allowed))
+            del node
+        return entries
+
+    def items(self) -> Iterator[Node]:
+        """The items of a list."""
+        if not isinstance(self.raw, yaml.SequenceNode):
+            self.fail(f"expected a list, found {self._kind()}")
+        for index, item in enumerate(self.raw.value):
+            yield Node(item, self.path, (*self.trail, str(index)))
+
+    def text(self) -> str:
+        """A string; numbers and booleans are taken as they are written."""
+        if not isinstance(self.raw, yaml.ScalarNode) or self._is_null():
+            self.fail(f"expected text, found {self._kind()}")
+        value = str(self.raw.value)
+        if any(ord(char) < 32 or ord(char) == 127 for char in value):
+            self.fail("holds a control character", "remove it")
+        return value
+
+    def texts(self) -> tuple[str, ...]:
+        """A string or a list of strings."""
+        if isinstance(self.raw, yaml.ScalarNode):
+            return (self.text(),)
+        return tuple(item.text() for item in self.items())
+
+    def integer(self, low: int, high: int) -> int:
+        """A whole number within bounds."""
+        value = self.scalar()
+        if not isinstance(value, int) or isinstance(value, bool):
+            self.fail(f"expected a whole number, found {self._kind()}")
+        if not low <= value <= high:
+            self.fail(f"{value} is not between {low} and {high}")
+        return value
+
+    def seconds(self) -> float:
+        """A duration above zero: a number of seconds, or text like ``30 min`` or ``2h``."""
+        value = self.scalar()
+        if isinstance(value, str):
+            number, unit = value.rstrip("abcdefghijklmnopqrstuvwxyz "), value.lstrip("0123456789. ")
+            factor = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600}.get(unit.strip())
+            if factor is None or not number.replace(".", "", 1).isdigit():
+                self.fail(f"'{value}' is not a duration", "write seconds, or '30 min', '2 h'")
+            value = float(number) * factor
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e8:
+            self.fail("expected a duration above zero", "write seconds, or '30 min', '2 h'")
+        return float(value)
+
+    def boolean(self) -> bool:
+        """A yes or no."""
+        value = self.scalar()
+        if not isinstance(value, bool):
+            self.fail(f"expected true or false, found {self._kind()}")
+        return value
+
+    def choice(self, known: Iterable[str]) -> str:
+        """One of a few words."""
+        value = self.text()
+        allowed = tuple(known)
+        if value not in allowed:
+            self.fail(f"'{value}' is not one of them", nearest(value, allowed))
+        return value
+
+    def scalar(self) -> Any:
+        """A plain value with the type YAML gives it: text, number, boolean or ``None``."""
+        if not isinstance(self.raw, yaml.ScalarNode):
+            self.fail(f"expected a single value, found {self._kind()}")
+        try:
+            return yaml.SafeLoader.construct_object(_constructor(), self.raw)
+        except (yaml.YAMLError, ValueError) as error:
+            self.fail(f"cannot be read: {error}")
+
+    def table(self, read: Callable[[Node], Any]) -> dict[str, Any]:
+        """A mapping with every value read by the same reader."""
+        return {key: read(node) for key, node in self.mapping().items()}
+
+    # -- helpers
+
+    def _at_key(self, key: str) -> Node:
+        assert isinstance(self.raw, yaml.MappingNode)
+        for key_node, _ in self.raw.value:
+            if key_node.value == key:
+                return Node(key_node, self.path, (*self.trail, key))
+        return self
+
+    def _is_null(self) -> bool:
+        return isinstance(self.raw, yaml.ScalarNode) and self.raw.tag == "tag:yaml.org,2002:null"
+
+    def _kind(self) -> str:
+        if isinstance(self.raw, yaml.MappingNode):
+            return "a mapping"
+        if isinstance(self.raw, yaml.SequenceNode):
+            return "a list"
+        return "nothing" if self._is_null() else f"'{self.raw.value}'"
+
+
+def _constructor() -> yaml.SafeLoader:
+    return yaml.SafeLoader("")
+
+
+def parse(text: str, path: Path) -> Node:
+    """The root node of a YAML document.
+
+    Raises:
+        ConfigError: not YAML, more than one document, or larger than :data:`MAX_BYTES`.
+    """
+    if len(text) > MAX_BYTES:
+        raise ConfigError(f"larger than {MAX_BYTES >> 20} MiB", place=str(path))
+    try:
+        raw = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{path}:{mark.line + 1}" if mark else str(path)
+        hint = "a tab cannot indent YAML" if "\\t" in str(error) else "check indent and quotes here"
+        raise ConfigError(f"not YAML: {error.problem}", place=place, hint=hint) from error
+    except (yaml.YAMLError, RecursionError) as error:
+        message = str(error).splitlines()[0] if str(error) else "nested too deep"
+        raise ConfigError(f"not YAML: {message}", place=str(path)) from error
+    if raw is None:
+        raw = yaml.MappingNode("tag:yaml.org,2002:map", [], yaml.Mark(str(path), 0, 0, 0, None, 0))
+    return Node(raw, path)

@@ -1,0 +1,279 @@
+"""hosts.yaml: what it may hold, read into frozen data. Every refusal names file, line and key."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+from console.config.nodes import Node, nearest
+from console.errors import UsageError
+from console.model import Host, Outer, Runner, Server, Via
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+HOSTNAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252})")
+"""Names only: what OpenSSH 9.6 accepts, so that no ProxyCommand ever sees a shell character."""
+USER = re.compile(r"[a-z_][a-z0-9_.-]{0,31}\$?")
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+FLAG_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+UNIT = re.compile(r"[A-Za-z0-9:_.@\\-]+\.service")
+
+HOST_DEFAULTS = {"user", "port", "connect_timeout", "python", "identity_files", "known_hosts"}
+HOST_KEYS = HOST_DEFAULTS | {
+    "address", "transport", "jump", "via", "outer", "sudo", "labels",
+}  # fmt: skip
+SERVER_KEYS = {
+    "host", "hosts", "engine", "model", "draft", "port", "bind", "speculative", "nccl", "log",
+    "runner", "args", "env", "python", "cwd", "never_ready_after",
+}  # fmt: skip
+TOP_KEYS = {"defaults", "hosts", "servers", "keys", "notify", "theme"}
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """What happens when a launch becomes ready or fails."""
+
+    bell: bool = True
+    osc9: bool = True
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A loaded hosts.yaml. ``note`` says why a nearer file was passed over."""
+
+    path: Path
+    hosts: Mapping[str, Host] = field(default_factory=dict)
+    servers: Mapping[str, Server] = field(default_factory=dict)
+    keys: Mapping[str, str] = field(default_factory=dict)
+    notify: Notify = field(default_factory=Notify)
+    theme: str | None = None
+    note: str = ""
+
+    def host(self, name: str) -> Host:
+        """The host of that name, or ``UsageError`` with the nearest one."""
+        if name not in self.hosts:
+            raise UsageError(
+                f"no host '{name}'", place=str(self.path), hint=nearest(name, self.hosts)
+            )
+        return self.hosts[name]
+
+    def server(self, name: str) -> Server:
+        """The server of that name, or ``UsageError`` with the nearest one."""
+        if name not in self.servers:
+            raise UsageError(
+                f"no server '{name}'", place=str(self.path), hint=nearest(name, self.servers)
+            )
+        return self.servers[name]
+
+    def servers_on(self, host: str) -> tuple[Server, ...]:
+        """The servers that a host runs, alone or as one of several."""
+        return tuple(s for s in self.servers.values() if s.host == host or host in s.hosts)
+
+
+def read_config(root: Node) -> Config:
+    """The whole file."""
+    top = root.known_keys(TOP_KEYS)
+    defaults = _host_defaults(top["defaults"]) if "defaults" in top else {}
+    host_nodes = _named(top.get("hosts"))
+    hosts = {name: _host(name, node, defaults) for name, node in host_nodes.items()}
+    for name, node in host_nodes.items():
+        _check_references(node, hosts[name], hosts)
+    servers = {
+        name: _server(name, node, hosts) for name, node in _named(top.get("servers")).items()
+    }
+    return Config(
+        path=root.path,
+        hosts=hosts,
+        servers=servers,
+        keys=top["keys"].table(Node.text) if "keys" in top else {},
+        notify=_notify(top["notify"]) if "notify" in top else Notify(),
+        theme=top["theme"].text() if "theme" in top else None,
+    )
+
+
+def _named(node: Node | None) -> dict[str, Node]:
+    entries = node.mapping() if node else {}
+    for name, entry in entries.items():
+        if not NAME.fullmatch(name):
+            entry.fail("a name is letters, digits, '.', '_' and '-'")
+    return entries
+
+
+def _host_defaults(node: Node) -> dict[str, Any]:
+    return _host_values(node.known_keys(HOST_DEFAULTS))
+
+
+def _host_values(entries: Mapping[str, Node]) -> dict[str, Any]:
+    """The plain values of a host; what needs other hosts is checked later."""
+    readers: dict[str, Any] = {
+        "address": _address,
+        "transport": lambda n: n.choice(("ssh", "openssh", "local")),
+        "user": lambda n: _match(n, USER, "a user name"),
+        "port": lambda n: n.integer(1, 65535),
+        "connect_timeout": Node.seconds,
+        "python": Node.text,
+        "jump": Node.text,
+        "identity_files": lambda n: tuple(str(Path(t).expanduser()) for t in n.texts()),
+        "known_hosts": lambda n: str(Path(n.text()).expanduser()),
+        "via": _via,
+        "outer": _outer,
+        "sudo": Node.boolean,
+        "labels": Node.texts,
+    }
+    return {key: readers[key](node) for key, node in entries.items()}
+
+
+def _host(name: str, node: Node, defaults: Mapping[str, Any]) -> Host:
+    values = {**defaults, **_host_values(node.known_keys(HOST_KEYS))}
+    if values.get("transport", "ssh") != "local" and not values.get("address"):
+        node.fail("has no address", "address: a host name or IP address, or transport: local")
+    return Host(name=name, **values)
+
+
+def _match(node: Node, pattern: re.Pattern[str], what: str) -> str:
+    value = node.text()
+    if not pattern.fullmatch(value):
+        node.fail(f"'{value}' is not {what}")
+    return value
+
+
+def _address(node: Node) -> str:
+    value = node.text()
+    bare = value.removeprefix("[").removesuffix("]")
+    try:
+        ipaddress.ip_address(bare)
+    except ValueError:
+        return _match(node, HOSTNAME, "a host name or IP address")
+    return bare
+
+
+def _one_of(node: Node, known: set[str]) -> tuple[str, Node]:
+    entries = node.known_keys(known)
+    if len(entries) != 1:
+        node.fail(f"takes exactly one of {', '.join(sorted(known))}")
+    return next(iter(entries.items()))
+
+
+def _via(node: Node) -> Via:
+    kind, value = _one_of(node, {"pct", "docker"})
+    if kind == "pct":
+        return Via("pct", str(value.integer(100, 999_999_999)))
+    return Via("docker", _match(value, NAME, "a container name"))
+
+
+def _outer(node: Node) -> Outer:
+    entries = node.known_keys({"host", "pct", "docker"})
+    if "host" not in entries:
+        node.fail("needs the hypervisor", "outer: {host: NAME, pct: 129}")
+    return Outer(
+        host=entries["host"].text(),
+        pct=entries["pct"].integer(100, 999_999_999) if "pct" in entries else None,
+        docker=entries["docker"].text() if "docker" in entries else None,
+    )
+
+
+def _check_references(node: Node, host: Host, hosts: Mapping[str, Host]) -> None:
+    entries = node.mapping()
+    if host.outer and host.outer.host not in hosts:
+        outer = entries["outer"]
+        outer.fail(f"no host '{host.outer.host}'", nearest(host.outer.host, hosts))
+    if host.jump and host.jump not in hosts:
+        entries["jump"].fail(f"no host '{host.jump}'", nearest(host.jump, hosts))
+    seen, at = {host.name}, host.jump
+    while at:
+        if at in seen:
+            entries["jump"].fail("jumps in a circle")
+        seen.add(at)
+        at = hosts[at].jump if at in hosts else None
+
+
+def _server(name: str, node: Node, hosts: Mapping[str, Host]) -> Server:
+    entries = node.known_keys(SERVER_KEYS)
+    where = entries["hosts"].texts() if "hosts" in entries else ()
+    if "host" not in entries and not where:
+        node.fail("names no host", "host: NAME")
+    host = entries["host"].text() if "host" in entries else where[0]
+    for one in (host, *where):
+        if one not in hosts:
+            entry = entries.get("host") or entries["hosts"]
+            entry.fail(f"no host '{one}'", nearest(one, hosts))
+    readers: dict[str, Any] = {
+        "engine": lambda n: n.choice(("bundled", "sglang", "vllm")),
+        "model": Node.text,
+        "draft": Node.text,
+        "port": lambda n: n.integer(1, 65535),
+        "bind": _address,
+        "speculative": Node.text,
+        "nccl": Node.text,
+        "log": Node.text,
+        "runner": _runner,
+        "args": read_flags,
+        "env": read_env,
+        "python": Node.text,
+        "cwd": Node.text,
+        "never_ready_after": Node.seconds,
+    }
+    values = {key: readers[key](value) for key, value in entries.items() if key in readers}
+    server = Server(name=name, host=host, hosts=where, **values)
+    if server.engine != "bundled" and not server.model and server.runner.kind == "process":
+        node.fail("names no model", "model: a path on the host")
+    return server if where else replace(server, hosts=())
+
+
+def read_flags(node: Node) -> dict[str, Any]:
+    """Flags without dashes; a value is text, a number, true, false, null or a list of text."""
+    out: dict[str, Any] = {}
+    for key, value in node.mapping().items():
+        flag = key.removeprefix("--").replace("_", "-")
+        if not FLAG_NAME.fullmatch(flag):
+            value.fail("is not a flag name", "a flag without its dashes, like mem-fraction-static")
+        if flag in out:
+            value.fail("given twice", "remove one of them")
+        plain = not hasattr(value.raw, "value") or isinstance(value.raw.value, str)
+        out[flag] = _printable(value, value.scalar()) if plain else value.texts()
+    return out
+
+
+def _printable(node: Node, value: Any) -> Any:
+    return node.text() if isinstance(value, str) else value
+
+
+def read_env(node: Node) -> dict[str, str]:
+    """Variables of a server's environment. ``secret:NAME`` is resolved at launch."""
+    out: dict[str, str] = {}
+    for key, value in node.mapping().items():
+        check_env_name(key, value)
+        out[key] = value.text()
+    return out
+
+
+def check_env_name(name: str, node: Node) -> None:
+    """Refuse what no shell or unit file would take as the name of a variable."""
+    if not ENV_NAME.fullmatch(name):
+        node.fail("is not a variable name", "letters, digits and '_', no digit first")
+
+
+def _runner(node: Node) -> Runner:
+    if isinstance(node.raw.value, str):
+        kind = node.choice(("process",))
+        return Runner(cast("Any", kind))
+    entries = node.known_keys({"systemd", "docker", "user"})
+    if ("systemd" in entries) == ("docker" in entries):
+        node.fail("is 'process', {systemd: UNIT} or {docker: NAME}")
+    if "docker" in entries:
+        return Runner("docker", container=_match(entries["docker"], NAME, "a container name"))
+    unit = _match(entries["systemd"], UNIT, "a unit name ending in .service")
+    return Runner("systemd", unit=unit, user_unit="user" in entries and entries["user"].boolean())
+
+
+def _notify(node: Node) -> Notify:
+    entries = node.known_keys({"bell", "osc9", "command"})
+    return Notify(
+        bell=entries["bell"].boolean() if "bell" in entries else True,
+        osc9=entries["osc9"].boolean() if "osc9" in entries else True,
+        command=entries["command"].texts() if "command" in entries else (),
+    )
