@@ -29,32 +29,32 @@ def set_value(path: Path, trail: Sequence[str], value: Any) -> None:
 def edited(text: str, trail: Sequence[str], value: Any, *, place: str = "") -> str:
     """The text with one value changed."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
-    wanted = _with_value(yaml.safe_load(text) or {}, trail, value)
+    wanted = _with_value(yaml.safe_load(text), trail, value, place)
     if root is None:
         out = text + ("" if not text or text.endswith("\n") else "\n") + _block(trail, value, 0)
     else:
-        out = _edit(text, root, list(trail), value, place)
+        out = _edit(text, root, list(trail), value)
     if yaml.safe_load(out) != wanted:
         hint = "edit it by hand"
         raise ConfigError(f"cannot change {'.'.join(trail)} in place", place=place, hint=hint)
     return out
 
 
-def _with_value(data: Any, trail: Sequence[str], value: Any) -> Any:
-    head, *rest = trail
-    inner = data.get(head) if isinstance(data, dict) else None
-    new = _with_value(inner or {}, rest, value) if rest else value
-    return {**(data or {}), head: new}
-
-
-def _edit(text: str, node: yaml.Node, trail: list[str], value: Any, place: str) -> str:
-    if not isinstance(node, yaml.MappingNode):
+def _with_value(data: Any, trail: Sequence[str], value: Any, place: str) -> dict[str, Any]:
+    if data is not None and not isinstance(data, dict):
         raise ConfigError(f"{trail[0]}: there is no mapping to hold it", place=place)
+    head, *rest = trail
+    inner = (data or {}).get(head)
+    return {**(data or {}), head: _with_value(inner, rest, value, place) if rest else value}
+
+
+def _edit(text: str, node: yaml.Node, trail: list[str], value: Any) -> str:
+    assert isinstance(node, yaml.MappingNode)  # _with_value has refused everything else
     for key, child in node.value:
         if key.value != trail[0]:
             continue
         if len(trail) > 1 and not _is_empty(child):
-            return _edit(text, child, trail[1:], value, place)
+            return _edit(text, child, trail[1:], value)
         new = _nested(trail[1:], value)
         end = _end(child)
         gap = "" if child.start_mark.index > key.end_mark.index + 1 else " "

@@ -42,8 +42,8 @@ servers:
         ),
         (
             ["servers", "one", "args", "context-length"],
-            4096,
-            "  one: {host: a, model: /m, port: 1, args: {tp-size: 8, context-length: 4096}}  # keep",
+            99,
+            "  one: {host: a, model: /m, port: 1, args: {tp-size: 8, context-length: 99}}  # keep",
         ),
         (["servers", "two", "nccl"], "default", "    nccl: default"),
         (["servers", "two", "args", "tp-size"], 8, "      tp-size: 8"),
