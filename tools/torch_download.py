@@ -1,4 +1,4 @@
-"""Say what installing PyTorch will download, and stop before several gigabytes unless told to go on.
+"""Say what installing PyTorch will download; stop before several gigabytes unless told to go on.
 
 Exit status 0: go on; 3: a CUDA build would be fetched and nobody agreed to it.
 """
