@@ -3,8 +3,8 @@
     for _ in range(scale.count(1000)):
     rng = random.Random(scale.seed())
 
-``SPECOPS_SCALE`` is the share (0.05 unless set), ``SPECOPS_SEED`` the seed (random unless set; it is
-printed in the header of every run, so that a failure can be repeated).
+``SPECOPS_SCALE`` is the share (0.05 unless set), ``SPECOPS_SEED`` the seed (random unless set; it
+is printed in the header of every run, so that a failure can be repeated).
 """
 
 from __future__ import annotations
