@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from console.model.verdicts import Diagnosis
+
 
 class Phase(StrEnum):
     """Where a server is in its life; the order differs between engine versions."""
@@ -60,7 +62,10 @@ class PhaseSpan:
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What is known of one server now. ``accept_length`` is tokens per verify step."""
+    """What is known of one server now. ``accept_length`` is tokens per verify step.
+
+    ``diagnosis`` is what the log of a failed or silent server says, once it was read.
+    """
 
     name: str
     phase: Phase
@@ -78,3 +83,4 @@ class ServerState:
     log_silent_s: float | None = None
     vantage: str = "inside"
     model: str = ""
+    diagnosis: Diagnosis | None = None

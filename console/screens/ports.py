@@ -1,0 +1,87 @@
+"""What the screens need from the rest of the house: live views, plans, logs, commands.
+
+``console.fleet.Fleet`` and ``console.operations.Operations`` implement these; tests hand in a fake.
+Every method may raise a ``SpecopsError``, which the screens show as one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from console.model import Finding, HostView, Plan, StepResult
+from console.remote import LogChunk, LogSource
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a command line printed. ``code`` is its exit code."""
+
+    code: int
+    text: str
+
+
+class FleetPort(Protocol):
+    """All hosts, kept up to date by one task each; a slow host never delays another."""
+
+    @property
+    def views(self) -> Mapping[str, HostView]:
+        """The newest view of each host, in the order of hosts.yaml."""
+        ...
+
+    def subscribe(self, callback: Callable[[HostView], None]) -> Callable[[], None]:
+        """Call back on the event loop with each new view; returns what ends it."""
+        ...
+
+    async def start(self) -> None:
+        """Begin to poll; returns at once, the first views say ``connecting``."""
+        ...
+
+    async def stop(self) -> None:
+        """Close every connection; bounded to a few seconds."""
+        ...
+
+    def refresh(self, host: str | None = None) -> None:
+        """Sample one host (or all) now, and reconnect a lost one without waiting."""
+        ...
+
+
+class ActionsPort(Protocol):
+    """Everything that can be done to a host, as plans; and the text of logs and commands."""
+
+    async def plan(self, action: str, host: str, server: str | None = None, **options: Any) -> Plan:
+        """What an action would do, without doing it.
+
+        ``action`` and its options:
+
+        * ``kill``: ``processes`` (tuple of ProcessId), exactly the ones the operator pointed at;
+        * ``kill-zombies``: ``zombies`` (tuple of ids) or none for all that are killable;
+        * ``clean``: ``artefacts`` (tuple of paths) or none for all that are stale;
+        * ``stop``: ``server``;
+        * ``launch``, ``relaunch``: ``server``, ``speculative``, ``nccl``, ``preset`` (names or
+          None for what is configured), ``change`` (Change or None).
+        """
+        ...
+
+    def execute(self, plan: Plan) -> AsyncIterator[StepResult]:
+        """Do it, step by step; ends after the first step that did not succeed."""
+        ...
+
+    def preflight_stream(self, plan: Plan) -> AsyncIterator[Finding]:
+        """The findings for a plan that launches, as they come; empty for other plans."""
+        ...
+
+    def tail(
+        self, host: str, source: LogSource, *, last_lines: int | None = None
+    ) -> AsyncIterator[LogChunk]:
+        """Follow a log; survives lost connections by resuming where it was."""
+        ...
+
+    async def run_command(self, line: str) -> Output:
+        """Run a command of the command line that only looks, as typed after ``:``."""
+        ...
+
+    async def audit(self, limit: int = 500) -> list[Mapping[str, Any]]:
+        """The newest entries of the audit file, newest first."""
+        ...
