@@ -1,0 +1,255 @@
+"""Derive the option tables in console/preflight/data from SGLang's own source, without running it.
+
+    python -m tests.engine.make_tables UNPACKED_WHEEL VERSION
+
+reads ``sglang/srt`` of an unpacked wheel with :mod:`ast` and writes ``sglang-VERSION.json``: every
+option string with how many values it takes, their type and choices, the architectures the version
+registers, and which of their models can hand hidden states to an EAGLE-3 draft.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+OUT = Path(__file__).parents[2] / "console" / "preflight" / "data"
+BARE_ACTIONS = {"store_true", "store_false", "store_const", "DeprecatedStoreTrueAction"}
+TYPES = {"int", "float", "str", "human_readable_int"}
+CAPTURE = "set_eagle3_layers_to_capture"
+
+
+class Constants:
+    """Module-level lists of strings, resolved as far as literals go."""
+
+    def __init__(self, trees: list[ast.Module]) -> None:
+        self.values: dict[str, list[Any]] = {}
+        self.retired_raises = any(retired_raises(tree) for tree in trees)
+        for tree in trees:
+            for node in tree.body:
+                match node:
+                    case (
+                        ast.Assign(targets=[ast.Name(id=name)])
+                        | ast.AnnAssign(target=ast.Name(id=name))
+                    ):
+                        found = self.read(node.value)
+                        if found is not None:
+                            self.values[name] = found
+
+    def read(self, node: ast.expr | None) -> list[Any] | None:
+        """The list that an expression stands for, or None where only running it would tell."""
+        match node:
+            case ast.Constant(value=None):
+                return [None]
+            case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+                out: list[Any] = []
+                for item in items:
+                    if isinstance(item, ast.Constant):
+                        out.append(item.value)
+                    elif isinstance(item, ast.Starred):
+                        inner = self.read(item.value)
+                        if inner is None:
+                            return None
+                        out += inner
+                    else:
+                        return None
+                return out
+            case ast.Name(id=name):
+                return self.values.get(name)
+            case ast.Call(func=ast.Name(id="set" | "list" | "sorted"), args=[inner_node]):
+                return self.read(inner_node)
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                a, b = self.read(left), self.read(right)
+                return a + b if a is not None and b is not None else None
+        return None
+
+
+def retired_raises(tree: ast.Module) -> bool:
+    """Whether the action for retired flags raises (0.5.3) rather than warns (later versions)."""
+    for cls in tree.body:
+        if isinstance(cls, ast.ClassDef) and cls.name == "DeprecatedAction":
+            calls = [f for f in cls.body if isinstance(f, ast.FunctionDef) and f.name == "__call__"]
+            return any(isinstance(f.body[0], ast.Raise) for f in calls)
+    return False
+
+
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text(encoding="utf-8-sig"))
+
+
+def keywords(call: ast.Call) -> dict[str, ast.expr]:
+    """The keyword arguments of a call by name."""
+    return {k.arg: k.value for k in call.keywords if k.arg}
+
+
+def name_of(node: ast.expr | None) -> str:
+    """The last part of a name, attribute or string constant."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.Constant(value=str(name)):
+            return name
+    return ""
+
+
+def option(names: list[str], kw: dict[str, ast.expr], constants: Constants) -> dict[str, Any]:
+    """One option as data: values it takes (0, 1, ?, +, *), type, choices, deprecation."""
+    entry: dict[str, Any] = {"names": names}
+    action = name_of(kw.get("action"))
+    nargs = kw.get("nargs")
+    if action == "BooleanOptionalAction":
+        entry["names"] = names + ["--no-" + n[2:] for n in names]
+        entry["values"] = 0
+    elif action in BARE_ACTIONS or (action == "DeprecatedAction" and nargs is None):
+        entry["values"] = 0
+    elif isinstance(nargs, ast.Constant) and nargs.value is not None:
+        entry["values"] = nargs.value
+    else:
+        entry["values"] = "+" if action == "LoRAPathAction" else 1
+    if "Deprecated" in action:
+        message = kw.get("error_message")
+        stops = constants.retired_raises or isinstance(message, ast.Constant)
+        entry["deprecated"] = "error" if stops else "warning"
+        replacement = name_of(kw.get("new_flag"))
+        if replacement:
+            entry["replacement"] = replacement
+    kind = name_of(kw.get("type"))
+    if kind:
+        entry["type"] = kind if kind in TYPES else "other"
+    choices = constants.read(kw.get("choices"))
+    if choices:
+        entry["choices"] = sorted(choices, key=str)
+    return entry
+
+
+def parser_calls(tree: ast.AST, constants: Constants) -> Iterator[dict[str, Any]]:
+    """Options added by ``parser.add_argument`` anywhere in the tree."""
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "add_argument"
+        ):
+            names = [a.value for a in node.args if isinstance(a, ast.Constant)]
+            if names and str(names[0]).startswith("-"):
+                yield option([str(n) for n in names], keywords(node), constants)
+
+
+def annotated_fields(tree: ast.Module, constants: Constants) -> Iterator[dict[str, Any]]:
+    """Options declared as annotated fields (``name: A[type, Arg(...)]``), the form of 0.5.23."""
+    for cls in tree.body:
+        if not isinstance(cls, ast.ClassDef):
+            continue
+        for node in cls.body:
+            match node:
+                case ast.AnnAssign(
+                    target=ast.Name(id=field),
+                    annotation=ast.Subscript(
+                        value=ast.Name(id="A" | "Annotated"), slice=ast.Tuple(elts=[kind, *meta])
+                    ),
+                ):
+                    entry = annotated(field, kind, meta, constants)
+                    if entry:
+                        yield entry
+
+
+def annotated(
+    field: str, kind: ast.expr, meta: list[ast.expr], constants: Constants
+) -> dict[str, Any] | None:
+    """The option of one annotated field, or None where it has no command-line form."""
+    arg = next((m for m in meta if isinstance(m, ast.Call) and name_of(m.func) == "Arg"), None)
+    described = any(isinstance(m, ast.Constant | ast.JoinedStr | ast.BinOp) for m in meta)
+    if arg is None and not described:
+        return None
+    kw = keywords(arg) if arg else {}
+    if isinstance(kw.get("no_cli"), ast.Constant):
+        return None
+    cli = kw.get("cli_name")
+    names = [name_of(cli) if cli else "--" + field.replace("_", "-")]
+    names += [str(a) for a in constants.read(kw.get("aliases")) or []]
+    inner = kind
+    if isinstance(inner, ast.Subscript) and name_of(inner.value) == "Optional":
+        inner = inner.slice
+    if isinstance(inner, ast.BinOp):
+        inner = inner.left
+    made = dict(kw)
+    if "action" not in kw:
+        base = name_of(inner.value) if isinstance(inner, ast.Subscript) else name_of(inner)
+        if base == "bool":
+            made["action"] = ast.Constant("store_true")
+        elif base == "Literal" and isinstance(inner, ast.Subscript):
+            literal = inner.slice
+            items = literal.elts if isinstance(literal, ast.Tuple) else [literal]
+            made.setdefault("choices", ast.List(elts=items))
+        elif base.lower() == "list" and "type_parser" not in kw:
+            made.setdefault("nargs", ast.Constant("+"))
+        elif base in TYPES:
+            made["type"] = ast.Name(id=base)
+    if "type_parser" in kw:
+        made["type"] = kw["type_parser"]
+    return option(names, made, constants)
+
+
+def options(srt: Path) -> list[dict[str, Any]]:
+    """Every option of the version's server parser, by first name."""
+    server_args = parsed(srt / "server_args.py")
+    groups = srt / "arg_groups"
+    trees = [server_args]
+    if (groups / "choices.py").exists():
+        trees.insert(0, parsed(groups / "choices.py"))
+    constants = Constants(trees)
+    found = list(parser_calls(server_args, constants))
+    for path in sorted((groups / "fields").glob("*.py")):
+        tree = parsed(path)
+        found += annotated_fields(tree, Constants([*trees, tree]))
+    return sorted(found, key=lambda entry: str(entry["names"][0]))
+
+
+def registered(models: Path) -> tuple[list[str], list[str], dict[str, Path]]:
+    """All registered architectures, and those whose class has or inherits the capture method."""
+    bases: dict[str, list[str]] = {}
+    capable: set[str] = set()
+    entries: dict[str, Path] = {}
+    for path in sorted(models.glob("*.py")):
+        for node in parsed(path).body:
+            match node:
+                case ast.ClassDef(name=name):
+                    bases[name] = [name_of(b) for b in node.bases]
+                    methods = {m.name for m in node.body if isinstance(m, ast.FunctionDef)}
+                    if CAPTURE in methods:
+                        capable.add(name)
+                case ast.Assign(targets=[ast.Name(id="EntryClass")], value=value):
+                    items = value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
+                    entries.update({name_of(item): path for item in items})
+
+    def captures(name: str, seen: frozenset[str] = frozenset()) -> bool:
+        return name in capable or any(
+            captures(base, seen | {name}) for base in bases.get(name, []) if base not in seen
+        )
+
+    return sorted(entries), sorted(n for n in entries if captures(n)), entries
+
+
+def main() -> None:
+    """Write the table of one version."""
+    root, version = Path(sys.argv[1]), sys.argv[2]
+    architectures, captures, _ = registered(root / "sglang" / "srt" / "models")
+    found = options(root / "sglang" / "srt")
+    table: dict[str, object] = {
+        "version": version,
+        "architectures": architectures,
+        "eagle3_targets": captures,
+        "eagle3_drafts": [a for a in architectures if "Eagle3" in a],
+    }
+    target = OUT / f"sglang-{version}.json"
+    lines = [f'"{key}": {json.dumps(table[key])}' for key in table]
+    rows = ",\n".join("  " + json.dumps(entry) for entry in found)
+    target.write_text("{\n" + ",\n".join(lines) + ',\n"options": [\n' + rows + "\n]\n}\n")
+    names = sum(len(entry["names"]) for entry in found)
+    print(f"{target}: {names} option strings, {len(architectures)} architectures")
+
+
+if __name__ == "__main__":
+    main()
