@@ -1,0 +1,202 @@
+"""Carry out a plan: step by step, recorded before and after, stopped at the first failed check.
+
+Each step is written down twice before it is done: in the audit file on this machine and in the
+plan's journal on the host. So whatever ends the console, the link or the agent, the host knows
+what was intended and what was done, and ``resume`` finishes it from anywhere.
+
+What a step does is a handler in a table by :class:`StepKind`; rooms add theirs::
+
+    Executor(remote, audit, handlers={StepKind.LAUNCH: launch_step})
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import Any
+
+from console.actions.audit import AuditLog
+from console.actions.handlers import default_handlers
+from console.actions.plan import changes_host, plan_to_journal, plan_to_json, result_to_json
+from console.actions.plan import step_to_json as describe
+from console.actions.steps import Context, Handler, Outcome
+from console.errors import ActionFailed, HostError, Refused, SpecopsError, UsageError
+from console.model import Plan, Step, StepKind, StepResult
+from console.remote import Remote
+
+GRACE_S = 20.0
+"""Seconds beyond a step's own bound before the executor gives up on its handler."""
+
+
+class Executor:
+    """Runs plans on one host (and, for single steps, on ``others`` by host name).
+
+    ``recheck`` is asked once before the first step and returns why the plan is out of date, or
+    nothing: the last look between the operator's yes and the first signal.
+    """
+
+    def __init__(
+        self,
+        remote: Remote,
+        audit: AuditLog,
+        *,
+        handlers: Mapping[StepKind, Handler] | None = None,
+        others: Mapping[str, Remote] | None = None,
+        read_only: bool = False,
+        say: Callable[[str], None] = lambda _line: None,
+        recheck: Callable[[Plan], Awaitable[str | None]] | None = None,
+    ) -> None:
+        self.remote = remote
+        self.audit = audit
+        self.handlers: dict[StepKind, Handler] = {**default_handlers(), **(handlers or {})}
+        self.remotes = {**(others or {}), remote.host.name: remote}
+        self.read_only = read_only or remote.hello.read_only
+        self.say = say
+        self.recheck = recheck
+
+    async def execute(
+        self,
+        plan: Plan,
+        *,
+        done: Mapping[int, StepResult] | None = None,
+        in_doubt: int | None = None,
+    ) -> AsyncGenerator[StepResult, None]:
+        """Run the plan and yield each step's result; the last one yielded says how it ended.
+
+        ``done`` and ``in_doubt`` come from a journal (:mod:`console.actions.journal`).
+
+        Raises:
+            Refused: read-only, the host's lock is taken, or ``recheck`` found the plan out of date.
+            UsageError: a step of a kind or for a host that this executor does not know.
+            ActionFailed: nothing could be recorded; nothing was done.
+        """
+        changes = changes_host(plan)
+        self._admit(plan, changes)
+        if changes:
+            await self.remote.lock(f"{self.audit.user}: {plan.action} {plan.id}")
+        try:
+            if changes and self.recheck is not None and (reason := await self.recheck(plan)):
+                self.audit.write("refused", plan=plan.id, host=plan.host, detail=reason)
+                raise Refused(reason, place=plan.host, hint="look again; nothing was changed")
+            await self._note(plan, "plan", {"plan": plan_to_journal(plan)}, plan_to_json(plan))
+            results = dict(done or {})
+            for index, step in enumerate(plan.steps):
+                if index in results:
+                    continue
+                result = await self._step(plan, index, step, results, in_doubt == index)
+                results[index] = result
+                yield result
+                if result.outcome in ("failed", "refused"):
+                    break
+            await self._end(plan, results)
+        finally:
+            if changes:
+                await self._unlock()
+
+    def _admit(self, plan: Plan, changes: bool) -> None:
+        if changes and self.read_only:
+            raise Refused(
+                "this session is read-only", place=plan.host, hint="run without --read-only"
+            )
+        for step in plan.steps:
+            if step.kind not in self.handlers:
+                raise UsageError(f"no way to do a {step.kind.value} step", place=plan.id)
+            if step.host not in self.remotes:
+                raise UsageError(f"no connection to {step.host}", place=plan.id)
+
+    async def _step(
+        self, plan: Plan, index: int, step: Step, results: dict[int, StepResult], in_doubt: bool
+    ) -> StepResult:
+        intent = {"step": index, "kind": step.kind.value}
+        await self._note(plan, "intent", intent, {**intent, "what": describe(step)})
+        context = Context(plan, index, self.remotes[step.host], results, self.say, in_doubt)
+        started = time.monotonic()
+        outcome = Outcome("failed", "interrupted; its effect is unknown")
+        interrupted = True
+        try:
+            outcome = await self._handle(step, context)
+            interrupted = False
+        finally:
+            result = StepResult(
+                index, outcome.outcome, time.monotonic() - started, outcome.detail, outcome.data
+            )
+            # Also when cancelled or when the link is gone: this file is local and synchronous.
+            event = "interrupted" if interrupted else "result"
+            self.audit.write(event, plan=plan.id, host=step.host, **result_to_json(result))
+        try:
+            entry = {"event": "result", "time": time.time(), **_result_entry(result)}
+            await self.remote.journal(plan.id, entry)
+        except SpecopsError as error:
+            return _with_detail(result, f"not in the host's journal: {error.message}")
+        return result
+
+    async def _handle(self, step: Step, context: Context) -> Outcome:
+        try:
+            async with asyncio.timeout(step.timeout_s + GRACE_S):
+                return await self.handlers[step.kind](step, context)
+        except TimeoutError:
+            return Outcome("failed", f"no end within {step.timeout_s:.0f} s")
+        except Refused as error:
+            return Outcome("refused", str(error), _error_data(error))
+        except HostError as error:
+            hint = f"the link broke; finish with: specops resume {context.plan.id}"
+            return Outcome("failed", f"{error} ({hint})", _error_data(error))
+        except SpecopsError as error:
+            return Outcome("failed", str(error), _error_data(error))
+
+    async def _note(
+        self, plan: Plan, event: str, host_side: Mapping[str, Any], here: Mapping[str, Any]
+    ) -> None:
+        """Write an event here and on the host; both must be down before anything is done."""
+        self.audit.write(event, plan=plan.id, host=plan.host, detail=here)
+        entry = {"format": 1, "event": event, "time": time.time(), "by": self.audit.user}
+        await self.remote.journal(plan.id, {**entry, **host_side})
+
+    async def _end(self, plan: Plan, results: Mapping[int, StepResult]) -> None:
+        bad = [r for r in results.values() if r.outcome in ("failed", "refused")]
+        outcome = bad[-1].outcome if bad else "ok"
+        try:
+            await self._note(plan, "end", {"outcome": outcome}, {"outcome": outcome})
+        except HostError:  # already said by the step's result; the journal stays open for resume
+            self.audit.write("unfinished", plan=plan.id, host=plan.host)
+
+    async def _unlock(self) -> None:
+        try:
+            await asyncio.shield(self.remote.unlock())
+        except HostError:  # the lock falls with the agent
+            self.audit.write("link-lost", host=self.remote.host.name)
+
+
+def _result_entry(result: StepResult) -> dict[str, Any]:
+    return {
+        "step": result.step,
+        "outcome": result.outcome,
+        "seconds": round(result.seconds, 3),
+        "detail": result.detail,
+        "data": dict(result.data),
+    }
+
+
+def _with_detail(result: StepResult, detail: str) -> StepResult:
+    text = f"{result.detail}; {detail}" if result.detail else detail
+    return StepResult(result.step, result.outcome, result.seconds, text, result.data)
+
+
+def _error_data(error: SpecopsError) -> dict[str, Any]:
+    return {"code": error.code, "exit_code": error.exit_code, "hint": error.hint}
+
+
+def raise_for(plan: Plan, results: list[StepResult]) -> None:
+    """Turn the last result of a plan into an error where it is one.
+
+    Raises:
+        Refused: the step was refused.
+        ActionFailed: the step failed.
+    """
+    if not results or results[-1].outcome in ("ok", "skipped"):
+        return
+    last = results[-1]
+    kind = Refused if last.outcome == "refused" else ActionFailed
+    step = plan.steps[last.step]
+    raise kind(last.detail, place=f"{step.host}: {step.kind.value}", hint=f"plan {plan.id}")

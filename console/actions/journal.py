@@ -1,0 +1,131 @@
+"""What a host's journals say of the plans on it: unfinished ones to resume, done ones to undo."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from console.actions.codec import decode
+from console.actions.plan import plan_from_journal
+from console.errors import ActionFailed, UsageError
+from console.model import Plan, Step, StepResult
+from console.remote import Remote
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """A plan as its journal tells it. ``outcome`` is ok, failed, refused or interrupted.
+
+    ``done`` are the results of steps that need not be repeated; ``in_doubt`` is the step that was
+    begun and never ended. ``started_at`` is the host-side entry's time, seconds since 1970.
+    """
+
+    plan: Plan
+    by: str
+    started_at: float
+    outcome: str
+    done: Mapping[int, StepResult] = field(default_factory=dict)
+    in_doubt: int | None = None
+
+
+def new_plan_id(action: str) -> str:
+    """A short id an operator can type: the action and six hex digits."""
+    return f"{action}-{secrets.token_hex(3)}"
+
+
+def read_record(entries: Sequence[Mapping[str, Any]]) -> PlanRecord:
+    """A journal's entries as a record.
+
+    Raises:
+        ActionFailed: the journal was written by a newer version, or is damaged.
+    """
+    first = entries[0] if entries else {}
+    version = first.get("format")
+    if version != 1 or "plan" not in first:
+        what = "empty or damaged" if version in (None, 1) else f"in format {version}"
+        raise ActionFailed(f"the journal is {what}", hint="use a newer specops")
+    plan = plan_from_journal(first["plan"])
+    done: dict[int, StepResult] = {}
+    begun: int | None = None
+    outcome = "interrupted"
+    for entry in entries:
+        event = entry.get("event")
+        if event == "plan":  # resumed: what failed before is tried again
+            outcome = "interrupted"
+        elif event == "intent":
+            begun = int(entry["step"])
+        elif event == "result":
+            begun = None
+            result = decode(StepResult, entry, place="journal")
+            if result.outcome in ("ok", "skipped"):
+                done[result.step] = result
+        elif event == "end":
+            outcome = str(entry.get("outcome"))
+    return PlanRecord(plan, str(first.get("by", "")), float(first["time"]), outcome, done, begun)
+
+
+async def plan_records(remote: Remote) -> list[PlanRecord]:
+    """All plans a host remembers, newest first; damaged journals are passed over."""
+    records = []
+    for entries in (await remote.journals()).values():
+        try:
+            records.append(read_record(entries))
+        except ActionFailed:
+            continue
+    return sorted(records, key=lambda record: record.started_at, reverse=True)
+
+
+async def find(remote: Remote, plan_id: str) -> PlanRecord:
+    """The record of one plan.
+
+    Raises:
+        UsageError: the host knows no such plan.
+        ActionFailed: its journal is damaged.
+    """
+    journals = await remote.journals()
+    if plan_id not in journals:
+        known = ", ".join(sorted(journals)[:5]) or "none"
+        raise UsageError(f"no plan {plan_id} on {remote.host.name}", hint=f"plans there: {known}")
+    return read_record(journals[plan_id])
+
+
+def to_resume(record: PlanRecord) -> PlanRecord:
+    """The record, if there is something left to do.
+
+    Raises:
+        UsageError: the plan was finished.
+    """
+    if record.outcome == "ok":
+        raise UsageError(f"plan {record.plan.id} was finished; nothing to resume")
+    return record
+
+
+def plan_undo(record: PlanRecord) -> Plan:
+    """A plan that undoes what can be undone of another, last step first.
+
+    Raises:
+        UsageError: nothing of it can be undone (a signal cannot be taken back).
+    """
+    steps = tuple(
+        decode(Step, result.data["undo"], place="undo")
+        for _, result in sorted(record.done.items(), reverse=True)
+        if isinstance(result.data.get("undo"), Mapping)
+    )
+    if not steps:
+        kinds = ", ".join(sorted({record.plan.steps[i].kind.value for i in record.done}))
+        raise UsageError(
+            f"plan {record.plan.id} did {kinds or 'nothing'}: none of that can be undone",
+            hint="a killed server comes back with: specops launch",
+        )
+    return replace(
+        record.plan,
+        id=new_plan_id("undo"),
+        action="undo",
+        steps=steps,
+        created_at=time.time(),
+        summary=(f"undo {record.plan.action} {record.plan.id}",),
+        findings=(),
+    )
