@@ -1,0 +1,149 @@
+"""What the command line prints: JSON documents, aligned tables, colour only where it is wanted."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from console.errors import SpecopsError
+
+STYLES: Mapping[str, str] = {
+    "bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36",
+}  # fmt: skip
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """One document on stdout, with the schema first."""
+    from console.model import SCHEMA  # the dataclasses cost a third of what --help may
+
+    body = {"schema": SCHEMA, **document}
+    sys.stdout.write(json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def error_document(error: SpecopsError) -> dict[str, Any]:
+    """An error as the contract shapes it."""
+    return {
+        "error": {
+            "code": error.code,
+            "message": error.message,
+            "place": error.place,
+            "hint": error.hint,
+        }
+    }
+
+
+def warn(text: str, *, head: str = "") -> None:
+    """A diagnostic on stderr: stdout stays one document or one table."""
+    sys.stderr.write(f"{head}: {text}\n" if head else f"{text}\n")
+    sys.stderr.flush()
+
+
+def say(text: str = "") -> None:
+    """A line for people on stdout."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def coloured() -> bool:
+    """Whether stdout takes colour: a terminal, NO_COLOR unset, TERM not dumb."""
+    return (
+        sys.stdout.isatty()
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM", "dumb") != "dumb"
+    )
+
+
+def paint(text: str, *styles: str) -> str:
+    """The text in a style where colour is wanted. Every state is also said in words."""
+    if not styles or not coloured():
+        return text
+    return f"\x1b[{';'.join(STYLES[s] for s in styles)}m{text}\x1b[0m"
+
+
+def width() -> int:
+    """Columns to use: the terminal's, or 80 where there is none."""
+    if not sys.stdout.isatty():
+        return 80
+    try:
+        return max(40, os.get_terminal_size(sys.stdout.fileno()).columns)
+    except OSError:
+        return 80
+
+
+def cells(text: str) -> int:
+    """Columns that a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    total = 0
+    for char in text:
+        if not unicodedata.combining(char):
+            total += 2 if unicodedata.east_asian_width(char) in "WF" else 1
+    return total
+
+
+def fit(text: str, columns: int) -> str:
+    """The text cut to a width, with an ellipsis where something was cut."""
+    if cells(text) <= columns:
+        return text
+    out = ""
+    for char in text:
+        if cells(out + char) > columns - 1:
+            break
+        out += char
+    return out + "…"
+
+
+def pad(text: str, columns: int, *, right: bool = False) -> str:
+    """The text filled with spaces to a width."""
+    gap = " " * max(0, columns - cells(text))
+    return gap + text if right else text + gap
+
+
+def table(
+    rows: Sequence[Sequence[str]], heads: Sequence[str] = (), *, right: Sequence[int] = ()
+) -> list[str]:
+    """Aligned lines; columns in ``right`` line up at the right, lines are cut to the width."""
+    grid = [list(heads), *map(list, rows)] if heads else [list(row) for row in rows]
+    if not grid:
+        return []
+    widths = [max(cells(row[i]) for row in grid) for i in range(len(grid[0]))]
+    out: list[str] = []
+    for number, row in enumerate(grid):
+        parts = [
+            cell if i == len(row) - 1 and i not in right else pad(cell, widths[i], right=i in right)
+            for i, cell in enumerate(row)
+        ]
+        line = fit("  ".join(parts).rstrip(), width())
+        out.append(paint(line, "bold") if heads and number == 0 else line)
+    return out
+
+
+def mib(value: float | None) -> str:
+    """MiB with thousands apart, ``?`` where unknown."""
+    return "?" if value is None else f"{value:,.0f}".replace(",", " ")
+
+
+def duration(seconds: float | None) -> str:
+    """A duration as an operator says it: 4 s, 3 min 20 s, 8 h 12 min; ``?`` where unknown."""
+    if seconds is None:
+        return "?"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    """A number, ``?`` where unknown."""
+    return "?" if value is None else f"{value:.{digits}f}"
