@@ -8,6 +8,7 @@ same without colour.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
@@ -21,7 +22,7 @@ Line = tuple[Span, ...]
 
 ROLES = (
     "plain", "dim", "strong", "ok", "warn", "bad", "title", "key", "accent", "cursor", "mark",
-    "hit", "bar", "rank0", "rank1", "rank2", "rank3", "rank4", "rank5", "rank6", "rank7",
+    "hit", "bar", "focus", "rank0", "rank1", "rank2", "rank3", "rank4", "rank5", "rank6", "rank7",
 )  # fmt: skip
 """Every role."""
 
@@ -79,7 +80,7 @@ def wrap(text: str, width: int, *, limit: int = 0) -> list[str]:
 class Painted(Widget, can_focus=False):
     """A widget whose content is lines of roles. Subclasses answer :meth:`line_at`."""
 
-    COMPONENT_CLASSES = {f"role--{role}" for role in ROLES}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"role--{role}" for role in ROLES}
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id, classes=classes)

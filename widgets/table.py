@@ -11,10 +11,11 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from rich.cells import set_cell_size
 from textual import events
 from textual.message import Message
 
-from widgets.paint import EMPTY, Line, Painted, fit, text_of, width_of
+from widgets.paint import EMPTY, Line, Painted, fit, width_of
 
 T = TypeVar("T")
 
@@ -37,14 +38,11 @@ def cell(spans: Line, width: int, *, right: bool = False) -> Line:
         pad = (" " * (width - length), "plain")
         return (pad, *spans) if right else (*spans, pad)
     out: list[tuple[str, str]] = []
-    left = width
+    left = width - 1
     for text, role in spans:
         size = width_of(text)
-        if size >= left:
-            cut = fit(text, left) if size > left or text_of(spans[len(out) + 1 :]) else text
-            if size == left and cut == text and text:
-                cut = fit(text + "  ", left)
-            out.append((cut, role))
+        if size > left:
+            out.append((set_cell_size(text, left) + "…", role))
             break
         out.append((text, role))
         left -= size
@@ -187,11 +185,11 @@ class Table(Painted, Generic[T]):
         marked = self._key_of(row) in self._marks
         here = at == self._cursor
         spans: list[tuple[str, str]] = [
-            ("▸" if here else "•" if marked else " ", "mark" if marked else "strong")
+            ("◆" if here and marked else "▸" if here else "•" if marked else " ", "mark")
         ]
         for column, content in zip(self._columns, self._cells_of(row), strict=True):
             spans.extend(cell(content, column.width, right=column.right))
-            spans.append(("•" if here and marked and len(spans) == 1 else " ", "plain"))
+            spans.append((" ", "plain"))
         return tuple(spans), "cursor" if here else ""
 
     # ---- mouse

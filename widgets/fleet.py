@@ -1,0 +1,227 @@
+"""The fleet as rows: one per server, one per host without servers, one per set of loose zombies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from console.model import Health, HostState, HostView, Phase, Server, ServerState, Zombie
+from widgets.bars import age, bar, column, percent
+from widgets.paint import Line, fit, line
+from widgets.table import Column
+from widgets.words import (
+    STALE_AFTER_S,
+    Word,
+    host_word,
+    kind_word,
+    loose_zombies,
+    safe,
+    server_word,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRow:
+    """One row. ``server`` is ``None`` for a bare host; ``loose`` are zombies of no server."""
+
+    view: HostView
+    server: ServerState | None
+    word: Word
+    loose: tuple[Zombie, ...] = ()
+    seen_s: float | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The identity of the row."""
+        return self.view.host.name, self.server.name if self.server else "?" * bool(self.loose)
+
+    @property
+    def stale(self) -> bool:
+        """Whether its values are old."""
+        old = self.seen_s is None or self.seen_s > STALE_AFTER_S
+        return old or self.view.state is not HostState.OK
+
+
+def memory_share(view: HostView) -> float | None:
+    """Device memory in use, 0 to 1; ``None`` when any part is unknown."""
+    snapshot = view.snapshot
+    if snapshot is None or snapshot.gpu_error:
+        return None
+    if snapshot.gpus:
+        used = total = 0.0
+        for gpu in snapshot.gpus:
+            if gpu.memory_used_mib is None or not gpu.memory_total_mib:
+                return None
+            used += gpu.memory_used_mib
+            total += gpu.memory_total_mib
+        return used / total
+    cpu = snapshot.cpu
+    return cpu.memory_used_mib / cpu.memory_total_mib if cpu and cpu.memory_total_mib else None
+
+
+def utilization(view: HostView) -> float | None:
+    """Mean device utilisation, 0 to 1; ``None`` when any is unknown."""
+    snapshot = view.snapshot
+    if snapshot is None or snapshot.gpu_error:
+        return None
+    if snapshot.gpus:
+        values = [gpu.utilization_pct for gpu in snapshot.gpus]
+        known = [value for value in values if value is not None]
+        return sum(known) / len(known) / 100 if known and len(known) == len(values) else None
+    if snapshot.cpu is None or snapshot.cpu.utilization_pct is None:
+        return None
+    return snapshot.cpu.utilization_pct / 100
+
+
+def gpu_count(view: HostView) -> str:
+    """How many GPUs; ``cpu`` for a machine without, ``?`` when that is not known."""
+    snapshot = view.snapshot
+    if snapshot is None:
+        return "?"
+    if snapshot.gpus:
+        return str(len(snapshot.gpus))
+    return "?" if snapshot.gpu_error else "cpu"
+
+
+def fleet_rows(
+    views: Mapping[str, HostView], servers: Mapping[str, Server], now: float
+) -> list[FleetRow]:
+    """All rows, what needs the operator first; within one urgency in the order of hosts.yaml."""
+    rows: list[FleetRow] = []
+    for name, view in views.items():
+        seen = view.age_s(now)
+        states = {state.name: state for state in view.servers}
+        for server in servers.values():
+            if server.host == name and server.name not in states:
+                states[server.name] = ServerState(server.name, Phase.STOPPED, Health.UNKNOWN)
+        known = {state.name for state in view.servers}
+        mine = [
+            FleetRow(
+                view, state, _word(view, state, name in known or state.name in known), (), seen
+            )
+            for state in states.values()
+        ]
+        if loose := loose_zombies(view):
+            worst = max(loose, key=lambda zombie: zombie.score)
+            word = Word(kind_word(worst.kind), "bad", 0 if worst.killable else 1)
+            mine.append(FleetRow(view, None, word, loose, seen))
+        rows += mine or [FleetRow(view, None, host_word(view), (), seen)]
+    rows.sort(key=lambda row: row.word.severity)
+    return rows
+
+
+def _word(view: HostView, state: ServerState, known: bool) -> Word:
+    if known or view.state is not HostState.OK:
+        return server_word(view, state)
+    return Word("?", "dim", 2)
+
+
+def columns(width: int) -> list[Column]:
+    """The columns that a width has room for; 79 cells is the least."""
+    spare = max(0, width - 79)
+    wide = width >= 120
+    host = 10 + min(6, spare // 4)
+    server = 12 + min(12, spare // 3)
+    state = 13 + min(8, spare // 5)
+    memory = 22
+    fixed = 1 + (host + 1) + (4 + 1) + (5 + 1) + (server + 1) + (state + 1) + (5 + 1)
+    if wide:
+        memory = max(memory, min(60, width - fixed - 1))
+    return [
+        Column("HOST", host),
+        Column("GPUs", 4, right=True),
+        Column("MEMORY PER GPU" if wide else "MEMORY", memory),
+        Column("UTIL", 5, right=True),
+        Column("SERVER", server),
+        Column("STATE", state),
+        Column("AGE", 5, right=True),
+    ]
+
+
+def cells(row: FleetRow, width: int) -> list[Line]:
+    """The cells of a row for the columns of that width."""
+    plain = "dim" if row.stale else "plain"
+    memory = next(c.width for c in columns(width) if c.title.startswith("MEMORY"))
+    name = row.server.name if row.server else f"{len(row.loose)} loose" if row.loose else "none"
+    return [
+        line((safe(row.view.host.name), "dim" if row.stale else "strong")),
+        line((gpu_count(row.view), plain)),
+        _memory(row, memory, per_gpu=width >= 120),
+        line((percent(utilization(row.view)), plain)),
+        line((safe(name), plain)),
+        line((row.word.text, row.word.role)),
+        line((age(row.seen_s), "warn" if row.stale else "dim")),
+    ]
+
+
+def _memory(row: FleetRow, width: int, *, per_gpu: bool) -> Line:
+    share = memory_share(row.view)
+    role = "dim" if row.stale else "bar"
+    text = fit(percent(share), 5, right=True)
+    room = width - 6
+    gpus = row.view.snapshot.gpus if row.view.snapshot else ()
+    if per_gpu and len(gpus) > 1 and share is not None:
+        shares = [(g.memory_used_mib or 0.0) / (g.memory_total_mib or 1.0) for g in gpus]
+        each = room // len(gpus) - 1
+        if each >= 2:
+            bars = " ".join(bar(value, min(each, 6)) for value in shares)
+        else:
+            bars = "".join(column(value) for value in shares)
+        return line((fit(bars, room), role), (" " + text, "dim" if row.stale else "plain"))
+    return line((bar(share, room), role), (" " + text, "dim" if row.stale else "plain"))
+
+
+def headline(views: Mapping[str, HostView], rows: Iterable[FleetRow]) -> str:
+    """``3 hosts · 17 GPUs · 2 need you``."""
+    gpus = sum(len(v.snapshot.gpus) for v in views.values() if v.snapshot)
+    need = sum(row.word.severity == 0 for row in rows)
+    parts = [f"{len(views)} host{'s' * (len(views) != 1)}"]
+    parts.append(f"{gpus} GPU{'s' * (gpus != 1)}" if gpus else "no GPU")
+    parts.append(f"{need} need{'s' * (need == 1)} you" if need else "all well")
+    missing = sum(view.snapshot is None for view in views.values())
+    if missing:
+        parts.append(f"{missing} not seen")
+    return " · ".join(parts)
+
+
+SORTS = ("urgency", "host", "memory", "utilisation", "server", "state", "age")
+
+
+def sort_rows(rows: Sequence[FleetRow], by: str, *, reverse: bool = False) -> list[FleetRow]:
+    """The rows in another order; unknown values come last either way."""
+    if by == "urgency":
+        return list(reversed(rows)) if reverse else list(rows)
+
+    def value(row: FleetRow) -> float | str | None:
+        server = row.server.name if row.server else ""
+        return {
+            "host": row.view.host.name,
+            "memory": memory_share(row.view),
+            "utilisation": utilization(row.view),
+            "server": server,
+            "state": row.word.text.lower(),
+            "age": row.seen_s,
+        }[by]
+
+    known = [row for row in rows if value(row) is not None]
+    unknown = [row for row in rows if value(row) is None]
+    descending = (by in ("memory", "utilisation", "age")) != reverse
+    return sorted(known, key=lambda r: value(r) or 0, reverse=descending) + unknown
+
+
+def facts(row: FleetRow) -> dict[str, str | float | None]:
+    """What the filter language can ask of a row."""
+    share, busy = memory_share(row.view), utilization(row.view)
+    return {
+        "host": row.view.host.name,
+        "server": row.server.name if row.server else "",
+        "state": row.word.text.lower(),
+        "memory": None if share is None else share * 100,
+        "util": None if busy is None else busy * 100,
+        "age": row.seen_s,
+        "label": " ".join(row.view.host.labels),
+        "zombies": float(len(row.view.zombies)),
+        "gpus": float(len(row.view.snapshot.gpus)) if row.view.snapshot else None,
+        "preset": (row.server.preset or "") if row.server else "",
+        "model": row.server.model if row.server else "",
+    }
