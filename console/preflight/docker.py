@@ -148,7 +148,7 @@ def _docker_container(options: list[tuple[str, str]], image: str, place: str) ->
 
 
 def published_ports(published: list[str]) -> dict[int, int]:
-    """``[HOST_ADDRESS:]PORT:PORT[/tcp]`` as published port to container port; ranges are left out."""
+    """``[ADDRESS:]PORT:PORT[/tcp]`` as published to container port; ranges are left out."""
     out: dict[int, int] = {}
     for item in published:
         parts = item.split("/")[0].split(":")

@@ -184,9 +184,7 @@ def launch(words: list[str], env: dict[str, str], place: str = "command") -> Lau
         if assign:
             env[assign[1]] = assign[2]
             rest.pop(0)
-        elif program in ("bash", "sh", "zsh", "dash") and (script := _script(rest)) is not None:
-            return _nested(script, env, wrapper, place)
-        elif program == "ssh" and (script := _remote(rest)):
+        elif script := _script(rest):
             return _nested(script, env, wrapper, place)
         elif program in ("docker", "podman", "nerdctl"):
             return parse_docker(rest, env, launch, place=place)
@@ -224,22 +222,22 @@ def _skip_wrapper(rest: list[str]) -> list[str]:
     return rest[:at]
 
 
-def _script(rest: list[str]) -> str | None:
-    """The text after ``-c`` of a shell, ``-lc`` and the like included."""
+def _script(rest: list[str]) -> str:
+    """The text that ``bash -c`` or ``ssh HOST`` runs; empty where the words are neither."""
+    program = PurePosixPath(rest[0]).name
+    if program == "ssh":
+        at = 1
+        while at < len(rest) and rest[at].startswith("-"):
+            at += 2 if rest[at] in _SSH_VALUED else 1
+        return " ".join(rest[at + 1 :])
+    if program not in ("bash", "sh", "zsh", "dash"):
+        return ""
     for at, word in enumerate(rest[1:], start=1):
         if not word.startswith("-"):
-            return None
+            break
         if not word.startswith("--") and word.endswith("c") and at + 1 < len(rest):
             return rest[at + 1]
-    return None
-
-
-def _remote(rest: list[str]) -> str:
-    """The command that ``ssh [OPTIONS] HOST COMMAND…`` runs there; empty for a login."""
-    at = 1
-    while at < len(rest) and rest[at].startswith("-"):
-        at += 2 if rest[at] in _SSH_VALUED else 1
-    return " ".join(rest[at + 1 :])
+    return ""
 
 
 def _nested(

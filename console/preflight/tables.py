@@ -90,8 +90,8 @@ def parse_version(text: str) -> tuple[int, ...]:
 @cache
 def load(version: str) -> Table:
     """The table of a version in ``VERSIONS`` or of the bundled engine."""
-    prefix = "" if version == BUNDLED else "sglang-"
-    file = resources.files("console.preflight") / "data" / f"{prefix}{version}.json"
+    name = version if version == BUNDLED else f"sglang-{version}"
+    file = resources.files("console.preflight") / "data" / f"{name}.json"
     raw: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     options: dict[str, Option] = {}
     for entry in raw["options"]:

@@ -1,0 +1,179 @@
+"""What every rule sees: the command, its settings, the facts, and which version judges them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from console.model import Change, Finding, Severity
+from console.preflight.command import LaunchCommand
+from console.preflight.facts import HostFacts
+from console.preflight.models import Derived, context_length
+from console.preflight.settings import Settings, resolve
+from console.preflight.tables import BUNDLED, Table, Tables, parse_version, select
+
+SPECULATIVE = ("speculative-num-steps", "speculative-eagle-topk", "speculative-num-draft-tokens")
+EAGLE_FAMILY = ("EAGLE", "EAGLE3", "STANDALONE")
+CONTEXT_OVERRIDE = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One launch to be judged. ``era`` is 0 for 0.5.3, 1 from 0.5.9, 2 from 0.5.12, 3 from 0.5.23.
+
+    The bundled engine behaves as SGLang 0.5.12 does.
+    """
+
+    command: LaunchCommand
+    facts: HostFacts
+    tables: Tables
+    settings: Settings
+    era: int
+
+    @property
+    def table(self) -> Table:
+        """What the version knows."""
+        return self.tables.table
+
+    @property
+    def sglang(self) -> bool:
+        """Whether the engine reads SGLang's flags (SGLang itself, or the bundled one)."""
+        return self.command.engine != "vllm"
+
+    @property
+    def algorithm(self) -> str | None:
+        """The speculative algorithm as the engine names it: NEXTN becomes EAGLE."""
+        name = self.settings.text("speculative-algorithm")
+        if name is None:
+            return None
+        name = name.upper() if self.era >= 2 else name
+        return "EAGLE" if name == "NEXTN" else name
+
+    @property
+    def target(self) -> Mapping[str, Any] | None:
+        """The target's config.json."""
+        return self.facts.target.config if self.facts.target else None
+
+    @property
+    def draft(self) -> Mapping[str, Any] | None:
+        """The draft's config.json."""
+        return self.facts.draft.config if self.facts.draft else None
+
+    @property
+    def transformers(self) -> int:
+        """Major version of transformers that the engine's version pins."""
+        return 5 if self.era >= 2 else 4
+
+    @property
+    def draft_path(self) -> str | None:
+        """The draft model's path as given."""
+        return self.settings.text("speculative-draft-model-path")
+
+    @property
+    def overrides_context(self) -> bool:
+        """Whether the environment lets a length exceed what the config allows."""
+        value = self.command.env.get(CONTEXT_OVERRIDE)
+        if value is None and self.facts.launch_env:
+            value = self.facts.launch_env.get(CONTEXT_OVERRIDE)
+        return truthy(value)
+
+    def target_context(self) -> Derived | None:
+        """The context length that the target will serve; None where it cannot be told."""
+        if "context-length" in self.settings:
+            given = self.settings.integer("context-length")
+            return Derived(given, "--context-length") if given is not None else None
+        return context_length(self.target, self.transformers)
+
+    def parallel(self, key: str) -> int:
+        """A parallel size, 1 where it is not given or not known."""
+        return max(1, self.settings.integer(key, 1) or 1)
+
+    @property
+    def attention_dp(self) -> int:
+        """Into how many groups attention is split inside the tensor-parallel group."""
+        split = self.settings.integer("attn-dp-size")
+        if split:
+            return split
+        return self.parallel("dp-size") if self.settings.on("enable-dp-attention") else 1
+
+    @property
+    def local_ranks(self) -> int:
+        """Devices that this launch takes on one node."""
+        replicas = 1 if self.attention_dp > 1 else self.parallel("dp-size")
+        world = self.parallel("tp-size") * self.parallel("pp-size") * replicas
+        return max(1, world // self.parallel("nnodes"))
+
+    def source(self, rule: str) -> str:
+        """The engine's line behind a rule in this version; "" where this version has none."""
+        lines = sources().get(rule)
+        return f"{self.table.version} {lines[self.era]}" if lines and lines[self.era] else ""
+
+    def error(
+        self,
+        rule: str,
+        message: str,
+        fix: str,
+        *flags: str,
+        at: str = "",
+        change: Change | None = None,
+    ) -> Finding:
+        """A finding that stops the launch: this version exits, raises or hangs.
+
+        ``at`` names the entry of sources.yaml where it is not the rule's own.
+        """
+        source = self.source(at or rule)
+        return Finding(rule, Severity.ERROR, message, fix, flags, change, source)
+
+    def warning(
+        self,
+        rule: str,
+        message: str,
+        fix: str,
+        *flags: str,
+        at: str = "",
+        change: Change | None = None,
+    ) -> Finding:
+        """A finding that changes what was asked for, or lets it go wrong without stopping."""
+        source = self.source(at or rule)
+        return Finding(rule, Severity.WARNING, message, fix, flags, change, source)
+
+    def info(
+        self,
+        rule: str,
+        message: str,
+        fix: str,
+        *flags: str,
+        at: str = "",
+        change: Change | None = None,
+    ) -> Finding:
+        """A finding that is worth knowing and stops nothing."""
+        source = self.source(at or rule)
+        return Finding(rule, Severity.INFO, message, fix, flags, change, source)
+
+
+def truthy(text: str | None) -> bool:
+    """Whether SGLang reads an environment value as true."""
+    return (text or "").strip().lower() in ("1", "true", "yes", "y", "on", "t")
+
+
+@cache
+def sources() -> Mapping[str, tuple[str, ...]]:
+    """The engine's line behind each rule, four versions each (data/sources.yaml)."""
+    file = resources.files("console.preflight") / "data" / "sources.yaml"
+    raw = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return {str(rule): tuple(map(str, lines)) for rule, lines in raw.items()}
+
+
+def make_context(command: LaunchCommand, facts: HostFacts, version: str) -> Context:
+    """Everything the rules need, from the three things the caller knows."""
+    name = BUNDLED if command.engine == "bundled" else version or command.version or facts.sglang
+    tables = select(name)
+    number = parse_version(tables.table.version)
+    eras = ((0, 5, 9), (0, 5, 12), (0, 5, 23))
+    era = 2 if command.engine == "bundled" else sum(number >= first for first in eras)
+    return Context(command, facts, tables, resolve(command, tables), era)

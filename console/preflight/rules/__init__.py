@@ -1,0 +1,1 @@
+"""The rules, by subject. Each is a function of a :class:`~console.preflight.context.Context`."""

@@ -1,0 +1,215 @@
+"""Rules of single speculative algorithms, and of what they meet elsewhere in the command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from console.model import Change, Finding
+from console.preflight.context import EAGLE_FAMILY, SPECULATIVE, Context, truthy
+from console.preflight.models import architecture
+from console.preflight.rules.speculative import effective_topk
+
+STEPS, TOPK, TOKENS = SPECULATIVE
+
+# Targets whose own checkpoint holds the draft layer (multi-token prediction): no draft path needed.
+OWN_DRAFT = frozenset(
+    {
+        "DeepseekV32ForCausalLM",
+        "DeepseekV3ForCausalLM",
+        "DeepseekV4ForCausalLM",
+        "Glm4MoeForCausalLM",
+        "Glm4MoeLiteForCausalLM",
+        "GlmMoeDsaForCausalLM",
+        "BailingMoeForCausalLM",
+        "BailingMoeV2ForCausalLM",
+        "BailingMoeV2_5ForCausalLM",
+        "MistralLarge3ForCausalLM",
+        "PixtralForConditionalGeneration",
+        "HYV3ForCausalLM",
+        "HYV4ForCausalLM",
+        "Qwen4ExpForConditionalGeneration",
+    }
+)
+
+
+def rules(ctx: Context) -> Iterator[Finding]:
+    """Every finding over the algorithm that is chosen."""
+    if not ctx.sglang or ctx.algorithm is None:
+        return
+    yield from backends(ctx)
+    yield from pipelined(ctx)
+    if ctx.algorithm in EAGLE_FAMILY:
+        yield from draft_path(ctx)
+        yield from rejection_sampling(ctx)
+        yield from token_map(ctx)
+    elif ctx.algorithm == "NGRAM":
+        yield from ngram(ctx)
+    elif ctx.algorithm == "DFLASH":
+        yield from dflash(ctx)
+
+
+def draft_path(ctx: Context) -> Iterator[Finding]:
+    """S21: a draft model is named, unless the target brings its own."""
+    if "speculative-draft-model-path" in ctx.settings:
+        return
+    arch = architecture(ctx.target)
+    if arch in OWN_DRAFT:
+        return
+    doubt = "" if arch else " unless the target holds its own draft layer (its config is unknown)"
+    make = ctx.error if arch else ctx.warning
+    yield make(
+        "spec-draft-path",
+        f"--speculative-algorithm {ctx.algorithm} without --speculative-draft-model-path: the "
+        f"flags pass, the draft worker fails after the target has loaded{doubt}",
+        "add --speculative-draft-model-path with the draft's folder",
+        "--speculative-draft-model-path",
+        "--speculative-algorithm",
+    )
+
+
+def rejection_sampling(ctx: Context) -> Iterator[Finding]:
+    """Rejection sampling wants a chain and no thresholds."""
+    if not ctx.settings.on("speculative-use-rejection-sampling"):
+        return
+    topk = effective_topk(ctx)
+    thresholds = ("speculative-accept-threshold-single", "speculative-accept-threshold-acc")
+    lowered = [f"--{key}" for key in thresholds if (ctx.settings.number(key) or 1.0) != 1.0]
+
+    if topk is not None and topk != 1:
+        yield ctx.error(
+            "spec-rejection",
+            f"--speculative-use-rejection-sampling needs topk 1, topk is {topk}",
+            f"use --{TOPK} 1",
+            "--speculative-use-rejection-sampling",
+            f"--{TOPK}",
+        )
+    if lowered:
+        yield ctx.error(
+            "spec-rejection",
+            f"--speculative-use-rejection-sampling does not go with {' and '.join(lowered)}",
+            "remove the thresholds",
+            "--speculative-use-rejection-sampling",
+            *lowered,
+        )
+
+
+def token_map(ctx: Context) -> Iterator[Finding]:
+    """An EAGLE-3 draft brings its own token map."""
+    if ctx.algorithm == "EAGLE3" and "speculative-token-map" in ctx.settings:
+        yield ctx.warning(
+            "spec-token-map",
+            "--speculative-token-map is ignored with EAGLE3: the draft's own d2t is used",
+            "remove it",
+            "--speculative-token-map",
+            change=Change(flags={"speculative-token-map": None}),
+        )
+
+
+def ngram(ctx: Context) -> Iterator[Finding]:
+    """n-gram speculation."""
+    page = ctx.settings.integer("page-size", 1)
+    breadth = ctx.settings.integer("speculative-ngram-max-bfs-breadth", 10) or 10
+    backend = ctx.settings.text("attention-backend")
+    if page and page > 1 and breadth > 1 and backend not in (None, "flashinfer"):
+        yield ctx.error(
+            "spec-topk-page",
+            f"NGRAM with breadth {breadth} and --page-size {page} works with flashinfer only, "
+            f"the attention backend is {backend}",
+            "use --page-size 1 or --attention-backend flashinfer",
+            "--page-size",
+            "--attention-backend",
+            at="spec-ngram-page",
+        )
+    device = ctx.settings.text("device")
+    if device is not None and not device.startswith("cuda") and ctx.era < 3:
+        yield ctx.error(
+            "spec-ngram-device",
+            f"NGRAM speculation runs on CUDA devices only, --device is {device}",
+            "use another algorithm",
+            "--device",
+        )
+    if "speculative-draft-model-path" in ctx.settings:
+        yield ctx.warning(
+            "spec-draft-unused",
+            "NGRAM uses no draft model; --speculative-draft-model-path has no effect",
+            "remove it, or use EAGLE3",
+            "--speculative-draft-model-path",
+        )
+
+
+def dflash(ctx: Context) -> Iterator[Finding]:
+    """Block drafts."""
+    if "speculative-draft-model-path" not in ctx.settings:
+        yield ctx.error(
+            "spec-draft-path",
+            "--speculative-algorithm DFLASH without --speculative-draft-model-path",
+            "add the draft's folder",
+            "--speculative-draft-model-path",
+            at="spec-dflash-path",
+        )
+    if ctx.era == 2 and ctx.attention_dp > 1:
+        yield ctx.error(
+            "spec-dp-attention",
+            "--speculative-algorithm DFLASH does not work with --enable-dp-attention",
+            "remove --enable-dp-attention",
+            "--enable-dp-attention",
+            at="spec-dflash-attention",
+        )
+    block = ctx.settings.integer("speculative-dflash-block-size")
+    tokens = ctx.settings.integer(TOKENS)
+    if block is not None and tokens is not None and block != tokens:
+        yield ctx.error(
+            "spec-dflash-block",
+            f"--speculative-dflash-block-size {block} and --{TOKENS} {tokens} must be the same",
+            "give one of them",
+            "--speculative-dflash-block-size",
+            f"--{TOKENS}",
+        )
+    for key in (STEPS, TOPK):
+        value = ctx.settings.integer(key)
+        if value is not None and value != 1:
+            yield ctx.warning(
+                "spec-dflash-one",
+                f"--{key} {value} becomes 1 with DFLASH",
+                "remove it",
+                f"--{key}",
+            )
+
+
+def pipelined(ctx: Context) -> Iterator[Finding]:
+    """Pipeline parallelism."""
+    stages = ctx.settings.integer("pp-size", 1)
+    if stages is None or stages <= 1:
+        return
+    prefill = ctx.settings.text("disaggregation-mode") == "prefill"
+    gated = truthy(ctx.command.env.get("SGLANG_ENABLE_PP_SPEC"))
+    if ctx.era >= 3 and ctx.algorithm in ("EAGLE", "DSPARK") and (prefill or gated):
+        return
+    yield ctx.error(
+        "spec-pipeline",
+        f"--pp-size {stages} does not work with --speculative-algorithm {ctx.algorithm}",
+        "use --pp-size 1 and a larger --tp-size",
+        "--pp-size",
+        "--speculative-algorithm",
+        change=Change(flags={"pp-size": None}),
+    )
+
+
+def backends(ctx: Context) -> Iterator[Finding]:
+    """S25: backends without speculative decoding."""
+    if ctx.settings.text("attention-backend") == "flex_attention":
+        yield ctx.error(
+            "spec-flex-attention",
+            "the attention backend flex_attention has no speculative decoding",
+            "use --attention-backend flashinfer, fa3 or triton",
+            "--attention-backend",
+            change=Change(flags={"attention-backend": None}),
+        )
+    runner = ctx.settings.text("speculative-moe-runner-backend")
+    if ctx.era == 1 and runner == "flashinfer_trtllm":
+        yield ctx.error(
+            "spec-moe-runner",
+            "--speculative-moe-runner-backend flashinfer_trtllm is refused",
+            "leave it out",
+            "--speculative-moe-runner-backend",
+        )

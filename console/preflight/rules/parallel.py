@@ -1,0 +1,159 @@
+"""Rules over ranks: nodes, replicas, split attention, and what has to divide over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from console.model import Finding
+from console.preflight.context import Context
+from console.preflight.models import has_experts, uses_mla, whole
+
+_OWN_ADDRESSES = ("127.0.0.1", "localhost", "::1", "0.0.0.0")  # noqa: S104 - compared, not bound
+
+
+def rules(ctx: Context) -> Iterator[Finding]:
+    """Every finding over ranks."""
+    yield from nodes(ctx)
+    yield from data_parallel(ctx)
+    yield from head_split(ctx, "target")
+    if ctx.draft_path:
+        yield from head_split(ctx, "draft")
+    yield from pipeline(ctx)
+
+
+def nodes(ctx: Context) -> Iterator[Finding]:
+    """Several nodes: ranks divide evenly, have one meeting point, and a rank each."""
+    count = ctx.settings.integer("nnodes", 1)
+    rank = ctx.settings.integer("node-rank", 0)
+    world = ctx.parallel("tp-size") * ctx.parallel("pp-size")
+    if count is None or count < 1:
+        if "nnodes" in ctx.settings and count is not None:
+            yield ctx.error("nnodes-range", f"--nnodes {count} is below 1", "use 1", "--nnodes")
+        return
+    if world % count and not ctx.settings.unknown("tp-size", "pp-size"):
+        yield ctx.error(
+            "tp-nnodes",
+            f"tp-size x pp-size = {world} ranks do not divide over --nnodes {count}",
+            f"use a tp-size that is a multiple of {count}",
+            "--tp-size",
+            "--nnodes",
+        )
+    if rank is not None and not 0 <= rank < count:
+        yield ctx.error(
+            "node-rank-range",
+            f"--node-rank {rank} does not exist with --nnodes {count}: ranks are 0 to {count - 1}",
+            "number the nodes from 0",
+            "--node-rank",
+            "--nnodes",
+        )
+    yield from meeting_point(ctx, count)
+
+
+def meeting_point(ctx: Context, count: int) -> Iterator[Finding]:
+    """--dist-init-addr: needed by several nodes, HOST:PORT."""
+    address = ctx.settings.text("dist-init-addr")
+    if count > 1 and "dist-init-addr" not in ctx.settings:
+        yield ctx.error(
+            "dist-init-addr",
+            f"--nnodes {count} without --dist-init-addr: every node makes an address of its own "
+            "and waits for the others until the process group times out",
+            "give every node the same --dist-init-addr FIRST_NODE:PORT",
+            "--dist-init-addr",
+            "--nnodes",
+        )
+    elif address is not None:
+        host, colon, port = address.removeprefix("tcp://").rpartition(":")
+        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+            yield ctx.error(
+                "dist-init-addr",
+                f"--dist-init-addr '{address[:60]}' is not HOST:PORT",
+                "write it as 10.0.0.1:20000",
+                "--dist-init-addr",
+            )
+        elif count > 1 and host.strip("[]") in _OWN_ADDRESSES:
+            yield ctx.error(
+                "dist-init-addr",
+                f"--dist-init-addr {address} is this machine for every node; they never meet",
+                "give the first node's address in the network that joins them",
+                "--dist-init-addr",
+            )
+
+
+def data_parallel(ctx: Context) -> Iterator[Finding]:
+    """Replicas stay on one node; split attention divides the tensor-parallel group."""
+    dp, tp = ctx.parallel("dp-size"), ctx.parallel("tp-size")
+    split = ctx.attention_dp
+    if ctx.settings.unknown("dp-size", "tp-size", "attn-dp-size"):
+        return
+    if dp > 1 and split == 1 and ctx.parallel("nnodes") > 1:
+        yield ctx.error(
+            "dp-nodes",
+            f"--dp-size {dp} makes replicas, which cannot span --nnodes {ctx.parallel('nnodes')}",
+            "add --enable-dp-attention, or launch one server per node",
+            "--dp-size",
+            "--nnodes",
+        )
+    if split > 1 and tp % split:
+        yield ctx.error(
+            "dp-attention-tp",
+            f"--enable-dp-attention splits tp-size {tp} into dp-size {split} groups, "
+            "which does not come out even",
+            f"use a tp-size that is a multiple of {split}",
+            "--tp-size",
+            "--dp-size",
+        )
+
+
+def head_split(ctx: Context, which: str) -> Iterator[Finding]:
+    """The same for the target or the draft: both are split over the same ranks."""
+    config = ctx.target if which == "target" else ctx.draft
+    tp, split = ctx.parallel("tp-size"), ctx.attention_dp
+    if config is None or ctx.settings.unknown("tp-size") or tp % split:
+        return
+    ranks = tp // split
+    prefix = "" if which == "target" else "draft-"
+
+    count = whole(config, "num_attention_heads")
+    if count and count % ranks:
+        yield ctx.error(
+            f"{prefix}tp-heads",
+            f"the {which}'s {count} attention heads do not divide over {ranks} ranks "
+            "(tp-size / split attention); each rank fails after the process group is up",
+            f"use a tp-size that divides {count}: {divisors(count)}",
+            "--tp-size",
+        )
+        return
+    kv = whole(config, "num_key_value_heads")
+    if kv and not uses_mla(config) and kv % ranks and ranks % kv:
+        yield ctx.error(
+            f"{prefix}tp-kv-heads",
+            f"the {which}'s {kv} key-value heads can be neither split nor copied evenly over "
+            f"{ranks} ranks",
+            f"use a tp-size that divides {kv} or is a multiple of it",
+            "--tp-size",
+        )
+    inner = whole(config, "intermediate_size")
+    if inner and not has_experts(config) and inner % tp:
+        yield ctx.error(
+            f"{prefix}tp-mlp",
+            f"the {which}'s intermediate_size {inner} does not divide over tp-size {tp}",
+            "use a tp-size that divides it",
+            "--tp-size",
+        )
+
+
+def divisors(count: int) -> str:
+    """The sizes a power-of-two machine would use that divide the count."""
+    return ", ".join(str(n) for n in (1, 2, 4, 8, 16, 32, 64) if count % n == 0)
+
+
+def pipeline(ctx: Context) -> Iterator[Finding]:
+    """More pipeline stages than layers."""
+    stages, layers = ctx.parallel("pp-size"), whole(ctx.target, "num_hidden_layers")
+    if layers and stages > layers:
+        yield ctx.error(
+            "pp-layers",
+            f"--pp-size {stages} is more than the target's {layers} layers",
+            "use fewer stages",
+            "--pp-size",
+        )
