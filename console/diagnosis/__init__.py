@@ -1,1 +1,18 @@
-"""The one error that matters in a log. Pure."""
+"""Root cause, category and fix out of a server's log. Pure: bytes in, data out.
+
+``diagnose`` judges a log, ``classify_line`` marks single lines for the log view, ``load_rules``
+reads the rules with a user's own before them.
+"""
+
+from console.diagnosis.diagnose import diagnose, diagnosis_to_json, judge_lines
+from console.diagnosis.rules import Rule, Rules, load_rules, parse_rules
+
+__all__ = [
+    "Rule",
+    "Rules",
+    "diagnose",
+    "diagnosis_to_json",
+    "judge_lines",
+    "load_rules",
+    "parse_rules",
+]

@@ -1,0 +1,219 @@
+"""A log's bytes to a :class:`console.model.Diagnosis`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from console.diagnosis.evidence import Evidence, Incident, gather
+from console.diagnosis.rules import Rule, Rules, in_versions, load_rules
+from console.diagnosis.scan import Extract, extract
+from console.diagnosis.verdict import Verdict, chain_frames, choose, frame_names
+from console.model import Change, Diagnosis, Root
+from console.phases import phase_at
+from console.phases.lines import Line, parse
+
+_MESSAGE = 16_000  # characters of a message that rules look at
+
+_BATCH_DONE = re.compile(r"ready to roll")
+
+
+def _search(pattern: re.Pattern[str] | None, text: str) -> re.Match[str] | None:
+    return pattern.search(text) if pattern else None
+
+
+def _near(rule: Rule, text: str) -> re.Match[str] | None:
+    """The first place that ``near`` names, if ``then`` and ``at_least`` hold from there on."""
+    if rule.near is None:
+        return None
+    match = first = rule.near.search(text)
+    for _ in range(rule.at_least - 1):
+        if match is None:
+            return None
+        match = rule.near.search(text, match.end())
+    if match is None or (rule.then and not rule.then.search(text, match.end())):
+        return None
+    return first
+
+
+def _matches(
+    rule: Rule, root: Incident | None, evidence: Evidence, phase: str | None, names: str
+) -> dict[str, str] | None:
+    """The named groups of a rule that holds, or ``None``."""
+    if (root is not None) != rule.root or (rule.phases and phase not in rule.phases):
+        return None
+    text = evidence.all.text
+    message = root.message[:_MESSAGE] if root else text
+    groups: dict[str, str] = {}
+    if root is not None and rule.type and not rule.type.fullmatch(root.name):
+        return None
+    if rule.frames and not rule.frames.search(names):
+        return None
+    if rule.pattern:
+        match = rule.pattern.search(message) or (root and rule.pattern.search(root.type))
+        if not match:
+            return None
+        groups |= {k: v for k, v in match.groupdict().items() if v}
+    if rule.near:
+        match = _near(rule, text)
+        if not match:
+            return None
+        groups |= {k: v for k, v in match.groupdict().items() if v}
+    if rule.absent and rule.absent.search(f"{message}\n{text}" if root else text):
+        return None
+    return groups
+
+
+def _fill(text: str, groups: Mapping[str, str]) -> str:
+    return re.sub(r"\{([a-z]\w*)\}", lambda m: groups.get(m[1], m[0]), text)
+
+
+def _change(rule: Rule, groups: Mapping[str, str]) -> Change | None:
+    if not rule.flags and not rule.env:
+        return None
+    flags: dict[str, Any] = {}
+    for name, value in rule.flags.items():
+        filled = _fill(value, groups) if isinstance(value, str) else value
+        flags[name] = int(filled) if isinstance(filled, str) and filled.isdigit() else filled
+    env = {k: None if v is None else _fill(str(v), groups) for k, v in rule.env.items()}
+    return Change(flags, env, why=_fill(rule.explanation, groups), risk=_fill(rule.risk, groups))
+
+
+def _summary(root: Incident | None, rule: Rule | None, groups: Mapping[str, str]) -> str:
+    if rule is None:
+        return "Nothing wrong in this log."
+    said = _fill(rule.explanation, groups)
+    if root is None:
+        return said
+    first = root.message.strip().partition("\n")[0][:200]
+    return f"{root.type}: {first} - {said}" if first else f"{root.type} - {said}"
+
+
+def _victims(verdict: Verdict) -> tuple[str, ...]:
+    seen: dict[str, None] = {}
+    for incident in verdict.followers:
+        first = incident.message.partition("\n")[0][:160]
+        who = f"{incident.rank} " if incident.rank else ""
+        seen.setdefault(f"{who}{incident.type}: {first}".rstrip(": "), None)
+    return tuple(seen)[:32]
+
+
+def _root(incident: Incident) -> Root:
+    return Root(
+        type=incident.type,
+        message=incident.message,
+        file=incident.file,
+        line=incident.line,
+        rank=incident.rank,
+        log_line=incident.number,
+    )
+
+
+def judge_lines(
+    lines: list[Line], rules: Rules, *, engine: str | None = None, version: str | None = None
+) -> Diagnosis:
+    """Diagnose lines that are already parsed and in the order in which they were written."""
+    evidence = gather(lines, rules)
+    verdict = choose(evidence, rules)
+    root = verdict.root
+    phase = phase_at(lines, root.number if root else None, engine)
+    names = frame_names(chain_frames(root)) if root else ""
+    for rule in rules.rules:
+        if rule.engines and engine and engine not in rule.engines:
+            continue
+        if not in_versions(rule.versions, version):
+            continue
+        groups = _matches(rule, root, evidence, phase, names)
+        if groups is not None:
+            break
+    else:
+        rule, groups = None, {}
+    return Diagnosis(
+        root=_root(root) if root else None,
+        category=rule.category if rule else "none",
+        phase=phase,
+        summary=_summary(root, rule, groups),
+        fix=_fill(rule.fix, groups) if rule else "",
+        change=_change(rule, groups) if rule else None,
+        victims=_victims(verdict),
+        incomplete=verdict.incomplete,
+    )
+
+
+def _parsed(pieces: Iterable[tuple[int, bytes]]) -> list[Line]:
+    return [parse(raw.decode("utf-8", "backslashreplace"), number) for number, raw in pieces]
+
+
+def diagnose(
+    data: bytes | Iterable[bytes],
+    *,
+    engine: str | None = None,
+    version: str | None = None,
+    rules: Rules | None = None,
+) -> Diagnosis:
+    """The root cause that a log shows, its category and a change that would mend it.
+
+    ``data`` is the log or its blocks in order; memory stays bounded whatever its size. Only the
+    last start in it is judged; where that start is under way and shows nothing wrong, the one
+    before it. Never raises on any bytes.
+    """
+    rules = rules or load_rules()
+    found: Extract = extract(data)
+    verdict = judge_lines(in_order(_parsed(found.current)), rules, engine=engine, version=version)
+    if verdict.category == "none" and found.previous and verdict.phase not in ("ready", "draining"):
+        before = judge_lines(in_order(_parsed(found.previous)), rules, engine=engine, version=version)
+        if before.category != "none":
+            verdict = before
+    return found.counted(verdict)
+
+
+def in_order(lines: list[Line]) -> list[Line]:
+    """Lines in the order in which they were written; log exports may be newest first."""
+    falling = rising = 0
+    last: float | None = None
+    frames_after = frames_before = 0
+    for i, line in enumerate(lines):
+        if line.time is not None:
+            if last is not None and line.time != last:
+                falling += line.time < last
+                rising += line.time > last
+            last = line.time
+        if line.text.endswith("(most recent call last):"):
+            after = lines[i + 1].text if i + 1 < len(lines) else ""
+            before = lines[i - 1].text if i else ""
+            frames_after += after.startswith("  File")
+            frames_before += before.startswith("  File")
+    backwards = falling > 2 * rising and falling >= 2 and not frames_after > frames_before
+    if backwards or (frames_before > frames_after and rising <= falling):
+        return lines[::-1]
+    return lines
+
+
+def diagnosis_to_json(diagnosis: Diagnosis) -> dict[str, Any]:
+    """The document that ``specops diagnose --json`` prints."""
+    root = diagnosis.root
+    change = diagnosis.change
+    return {
+        "schema": 1,
+        "root": None
+        if root is None
+        else {
+            "type": root.type,
+            "message": root.message,
+            "file": root.file,
+            "line": root.line,
+            "rank": root.rank,
+            "log_line": root.log_line,
+        },
+        "category": diagnosis.category,
+        "phase": diagnosis.phase,
+        "summary": diagnosis.summary,
+        "fix": diagnosis.fix,
+        "change": None
+        if change is None
+        else {"flags": dict(change.flags), "env": dict(change.env), "risk": change.risk},
+        "victims": list(diagnosis.victims),
+        "incomplete": diagnosis.incomplete,
+        "incidents": diagnosis.incidents,
+    }
