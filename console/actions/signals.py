@@ -7,16 +7,16 @@ before and was not shown is a reason to stop; a child forked since then belongs 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from console.actions.codec import decode, encode
 from console.actions.steps import Context, Outcome
 from console.errors import Refused
-from console.model import Process, ProcessId, Snapshot, Step, Target
+from console.model import Process, ProcessId, Step, Target
 from console.remote import Remote, SignalResult
-from console.zombies.family import Scope, dead, members, still_bound, strangers
+from console.zombies.family import Scope, Table, dead, still_bound, strangers
 from console.zombies.vetoes import untouchable
 
 ROUNDS = 50
@@ -68,26 +68,28 @@ class Tally:
 
 
 async def signal_step(step: Step, context: Context) -> Outcome:
-    """SIGNAL: the targets and, within ``params["scope"]``, what they have forked since.
+    """SIGNAL: the targets and, within ``params["scopes"]``, what they have forked since.
 
-    ``params``: ``scope`` (a :class:`Scope`), ``planned_at`` (host clock, s since 1970) and
+    ``params``: ``scopes`` (each a :class:`Scope`), ``left_out`` (identities never to be taken in),
+    ``planned_at`` (host clock, s since 1970) and
     ``repeat``: keep looking and signalling until no new member is found.
 
     Raises:
         Refused: the set holds processes that were there and were not confirmed.
     """
     signal = step.signal or "TERM"
-    scope = decode(Scope, step.params.get("scope", {}), place="scope")
+    scopes = [decode(Scope, item, place="scope") for item in step.params.get("scopes", ())]
+    left_out = {decode(ProcessId, one) for one in step.params.get("left_out", ())}
     planned_at = float(step.params.get("planned_at", 0.0))
     targets = {target.process: target for target in (*step.targets, *_signalled(context))}
-    scope = replace(scope, processes=scope.processes | frozenset(targets))
     tally = Tally()
     rounds = ROUNDS if step.params.get("repeat") else 1
     deadline = time.monotonic() + step.timeout_s
     for _ in range(rounds):
         snapshot = await context.remote.snapshot(full=True)
-        scope = still_bound(snapshot, scope, targets)
-        found = members(snapshot, scope, _veto(snapshot))
+        table = Table(snapshot)
+        scopes = [still_bound(table, scope, targets) for scope in scopes]
+        found = _family(table, scopes, targets, left_out)
         if grown := strangers(targets, found, snapshot, planned_at):
             raise Refused(
                 f"the set grew beyond what was confirmed by {len(grown)}: {', '.join(grown[:3])}",
@@ -95,23 +97,40 @@ async def signal_step(step: Step, context: Context) -> Outcome:
                 hint="look again and confirm anew",
             )
         if not tally.signalled:
-            tally.gone |= _gone(targets, snapshot)
+            tally.gone |= {one for one in targets if _is_gone(table.get(one))}
         new = [target_of(p) for p in found if p.id not in tally.signalled | tally.denied]
         if not new or time.monotonic() > deadline:
             break
         targets |= {target.process: target for target in new}
-        scope = replace(scope, processes=frozenset(targets))
         tally.add(new, await context.remote.signal(new, signal))
         context.say(f"SIG{signal} to {len(tally.signalled)} processes")
     return tally.outcome(signal)
 
 
-def _veto(snapshot: Snapshot) -> Callable[[Process], str | None]:
-    return lambda process: untouchable(process, snapshot)
+def _family(
+    table: Table,
+    scopes: Sequence[Scope],
+    targets: Mapping[ProcessId, Target],
+    left_out: Collection[ProcessId],
+) -> tuple[Process, ...]:
+    """The living of all scopes, each grown by the targets found so far that have its users."""
+    found: dict[ProcessId, Process] = {}
+
+    def veto(process: Process) -> str | None:
+        if process.id in left_out:
+            return "left out when the plan was made"
+        return untouchable(process, table.snapshot)
+
+    for scope in scopes or [Scope(uids=frozenset(t.uid for t in targets.values()))]:
+        mine = frozenset(one for one, target in targets.items() if target.uid in scope.uids)
+        grown = replace(scope, processes=scope.processes | mine)
+        for process in table.members(grown, veto):
+            found[process.id] = process
+    return tuple(found.values())
 
 
-def _gone(targets: Mapping[ProcessId, Target], snapshot: Snapshot) -> set[ProcessId]:
-    return set(targets) - {process.id for process in snapshot.processes if not dead(process)}
+def _is_gone(process: Process | None) -> bool:
+    return process is None or dead(process)
 
 
 def _signalled(context: Context) -> list[Target]:

@@ -7,7 +7,7 @@ takes in a process that carries another run id, another user's, one with a veto,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from console.model import Process, ProcessId, Snapshot
@@ -29,6 +29,113 @@ class Scope:
     cgroups: frozenset[str] = frozenset()
     uids: frozenset[int] = frozenset()
 
+    def __or__(self, other: Scope) -> Scope:
+        """Both scopes as one; for families of the same users."""
+        return Scope(
+            self.processes | other.processes,
+            self.run_ids | other.run_ids,
+            self.sessions | other.sessions,
+            self.cgroups | other.cgroups,
+            self.uids | other.uids,
+        )
+
+
+class Table:
+    """A snapshot's processes, indexed by what binds them together."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.by_pid: dict[int, Process] = {}
+        self.children: dict[int, list[Process]] = {}
+        self._run: dict[str, list[Process]] = {}
+        self._session: dict[int, list[Process]] = {}
+        self._cgroup: dict[str, list[Process]] = {}
+        for process in snapshot.processes:
+            self.by_pid[process.id.pid] = process
+            self.children.setdefault(process.ppid, []).append(process)
+            self._session.setdefault(process.sid, []).append(process)
+            self._cgroup.setdefault(process.cgroup, []).append(process)
+            if process.run_id:
+                self._run.setdefault(process.run_id, []).append(process)
+
+    def get(self, wanted: ProcessId) -> Process | None:
+        """Exactly this process, or ``None`` when it is gone or its number is somebody else's."""
+        found = self.by_pid.get(wanted.pid)
+        return found if found is not None and found.id == wanted else None
+
+    def session(self, sid: int) -> list[Process]:
+        """All of a session."""
+        return self._session.get(sid, [])
+
+    def bound(self, scope: Scope) -> Iterator[Process]:
+        """All that carry a run id of the scope, or live in its sessions or cgroups."""
+        for run_id in scope.run_ids:
+            yield from self._run.get(run_id, ())
+        for sid in scope.sessions:
+            yield from self._session.get(sid, ())
+        for cgroup in scope.cgroups:
+            yield from self._cgroup.get(cgroup, ())
+
+    def descendants(self, roots: Iterable[ProcessId]) -> set[ProcessId]:
+        """All below the given processes in the tree of parents, without the roots."""
+        stack = [root.pid for root in roots if self.get(root) is not None]
+        found: set[ProcessId] = set()
+        while stack:
+            for child in self.children.get(stack.pop(), ()):
+                if child.id not in found:
+                    found.add(child.id)
+                    stack.append(child.id.pid)
+        return found
+
+    def scope_of(self, seeds: Iterable[Process]) -> Scope:
+        """The scope of some processes: their run ids, and the sessions and cgroups they own.
+
+        A session is owned when its leader is among the seeds, or is gone and every living member
+        is a seed or below one; a shell's session is never owned: the operator sits in it.
+        """
+        family = tuple(seeds)
+        ids = frozenset(member.id for member in family)
+        sessions: set[int] = set()
+        inside: set[ProcessId] | None = None
+        for sid in {member.sid for member in family if member.sid > 1}:
+            leader = self.by_pid.get(sid)
+            if leader is not None:
+                owned = leader.id in ids
+            else:
+                inside = self.descendants(ids) | ids if inside is None else inside
+                owned = all(dead(p) or p.id in inside for p in self.session(sid))
+            if owned:
+                sessions.add(sid)
+        return Scope(
+            ids,
+            frozenset(member.run_id for member in family if member.run_id),
+            frozenset(sessions),
+            frozenset(member.cgroup for member in family if own_cgroup(member)),
+            frozenset(member.uid for member in family),
+        )
+
+    def members(self, scope: Scope, veto: Veto) -> tuple[Process, ...]:
+        """The living processes of a scope: the fixpoint over run id, session, cgroup, descent."""
+        known = set(scope.processes)
+        lines = {found.argv for found in map(self.get, known) if found is not None}
+        asked = set(known)
+        waiting = [*self.bound(scope)]
+        waiting += [child for root in known if self.get(root) for child in self._below(root.pid)]
+        while waiting:
+            process = waiting.pop()
+            if process.id in asked:
+                continue
+            asked.add(process.id)
+            if _may_join(process, scope, lines, veto):
+                known.add(process.id)
+            # Also below one that may not join: a shell between a launcher and its child.
+            waiting += self._below(process.id.pid)
+        living = (self.get(one) for one in known)
+        return tuple(p for p in living if p is not None and not dead(p))
+
+    def _below(self, pid: int) -> list[Process]:
+        return self.children.get(pid, [])
+
 
 def dead(process: Process) -> bool:
     """Whether nothing of it runs any more: state Z (or X) and no thread that is not."""
@@ -40,81 +147,10 @@ def dead(process: Process) -> bool:
     return process.threads <= 1
 
 
-def scope_of(seeds: Iterable[Process], snapshot: Snapshot) -> Scope:
-    """The scope of some processes: their run ids, and the sessions and cgroups they own.
-
-    A session is owned when its leader is among the seeds, or is gone and every living member is a
-    seed's descendant or a seed; a shell's session is never owned, because the operator sits in it.
-    """
-    members = tuple(seeds)
-    ids = frozenset(member.id for member in members)
-    leaders = {process.id.pid: process for process in snapshot.processes}
-    sessions = {
-        member.sid
-        for member in members
-        if member.sid > 1 and (lead := leaders.get(member.sid)) is not None and lead.id in ids
-    }
-    for sid in {m.sid for m in members if m.sid > 1 and m.sid not in leaders}:
-        inside = [p for p in snapshot.processes if p.sid == sid and not dead(p)]
-        tree = descendants(snapshot, ids)
-        if all(p.id in ids or p.id in tree for p in inside):
-            sessions.add(sid)
-    return Scope(
-        ids,
-        frozenset(m.run_id for m in members if m.run_id),
-        frozenset(sessions),
-        frozenset(m.cgroup for m in members if own_cgroup(m)),
-        frozenset(m.uid for m in members),
-    )
-
-
 def own_cgroup(process: Process) -> bool:
     """Whether its cgroup was made for its run alone: a unit named ``specops-…``."""
     leaf = process.cgroup.rstrip("/").rsplit("/", 1)[-1]
     return leaf.startswith("specops-") and leaf.endswith((".service", ".scope"))
-
-
-def descendants(snapshot: Snapshot, roots: Iterable[ProcessId]) -> set[ProcessId]:
-    """All below the given processes in the tree of parents, without the roots."""
-    children: dict[int, list[Process]] = {}
-    for process in snapshot.processes:
-        children.setdefault(process.ppid, []).append(process)
-    alive = {process.id for process in snapshot.processes}
-    stack = [root.pid for root in roots if root in alive]
-    found: set[ProcessId] = set()
-    while stack:
-        for child in children.get(stack.pop(), ()):
-            if child.id not in found:
-                found.add(child.id)
-                stack.append(child.id.pid)
-    return found
-
-
-def members(snapshot: Snapshot, scope: Scope, veto: Veto) -> tuple[Process, ...]:
-    """The living processes of a scope: the fixpoint over run id, session, cgroup and descent."""
-    known = set(scope.processes)
-    lines = {process.argv for process in snapshot.processes if process.id in known}
-    while True:
-        tree = descendants(snapshot, known)
-        found = {
-            process.id
-            for process in snapshot.processes
-            if process.id not in known
-            and (process.id in tree or _bound(process, scope))
-            and _may_join(process, scope, lines, veto)
-        }
-        if not found:
-            break
-        known |= found
-    return tuple(p for p in snapshot.processes if p.id in known and not dead(p))
-
-
-def _bound(process: Process, scope: Scope) -> bool:
-    return (
-        (process.run_id is not None and process.run_id in scope.run_ids)
-        or process.sid in scope.sessions
-        or process.cgroup in scope.cgroups
-    )
 
 
 def _may_join(process: Process, scope: Scope, lines: set[tuple[str, ...]], veto: Veto) -> bool:
@@ -131,30 +167,32 @@ def _may_join(process: Process, scope: Scope, lines: set[tuple[str, ...]], veto:
     return dead(process) or veto(process) is None
 
 
-def still_bound(snapshot: Snapshot, scope: Scope, known: Iterable[ProcessId]) -> Scope:
+def still_bound(table: Table, scope: Scope, known: Iterable[ProcessId]) -> Scope:
     """The scope without sessions that hold no known process any more.
 
     The kernel keeps a session's number until its last member ends; after that a stranger may get
     it, so a session without a known member binds nobody.
     """
-    alive = set(known)
-    sids = {process.sid for process in snapshot.processes if process.id in alive}
+    found = (table.get(one) for one in known)
+    sids = {process.sid for process in found if process is not None}
     return replace(scope, sessions=scope.sessions & sids)
 
 
 def strangers(
-    confirmed: Mapping[ProcessId, object],
-    found: Iterable[Process],
-    snapshot: Snapshot,
-    since: float,
+    confirmed: Collection[ProcessId], found: Iterable[Process], snapshot: Snapshot, since: float
 ) -> list[str]:
-    """Why the set is not the one that was confirmed: its members older than the confirmation.
+    """Why a set is not the one that was confirmed at ``since`` (host clock): who is new in it.
 
-    Children forked since then belong to what was confirmed; a process that was there already and
-    was not shown to the operator does not.
+    Children forked since then belong to what was confirmed. A process that was there already and
+    was not shown does not, nor does a launcher that something else has started.
     """
+    pids = {one.pid for one in confirmed}
     return [
         f"{process.id.pid} ({process.user}, {process.title[:40]})"
         for process in found
-        if process.id not in confirmed and snapshot.time - process.age_s < since - 1.0
+        if process.id not in confirmed
+        and (
+            snapshot.time - process.age_s < since - 1.0
+            or (is_launcher(process) and process.ppid not in pids)
+        )
     ]
