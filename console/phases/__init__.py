@@ -1,8 +1,20 @@
-"""Where a server is in its life, read from its log as it is written."""
+"""Where a server is in its life, read from its log as it is written. Pure: lines in, phases out."""
 
-from __future__ import annotations
-from collections.abc import Sequence
-from console.phases.lines import Line
+from console.phases.events import STEP_PHASE
+from console.phases.learned import FLOOR_S, Learned, learn, limit_s
+from console.phases.lines import Line, parse
+from console.phases.machine import PhaseMachine, Stall, Step, phase_at
 
-def phase_at(lines: Sequence[Line], number: int | None, engine: str | None = None) -> str | None:
-    return None
+__all__ = [
+    "FLOOR_S",
+    "STEP_PHASE",
+    "Learned",
+    "Line",
+    "PhaseMachine",
+    "Stall",
+    "Step",
+    "learn",
+    "limit_s",
+    "parse",
+    "phase_at",
+]
