@@ -1,0 +1,12 @@
+"""What every test has: the rig's fixtures and the line about scale and seed."""
+
+from __future__ import annotations
+
+from tests import scale
+
+pytest_plugins = ["tests.rig.plugin"]
+
+
+def pytest_report_header() -> str:
+    """The run's scale and seed, so that a failure can be repeated."""
+    return scale.header()
