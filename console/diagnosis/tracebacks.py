@@ -281,7 +281,9 @@ class Reader:
         if len(candidates) == 1:
             return candidates[0]
         empty = [t for t in candidates if not t.frames]
-        ready = [t for t in candidates if not t.wants_code] or candidates
+        ready = [t for t in candidates if not t.wants_code]
+        if not ready:  # frames without source lines, dealt in turn
+            return min(candidates, key=lambda t: t.end)
         name = frame.func.rsplit(".", 1)[-1]
         callers = [
             t for t in ready if t.frames and re.search(rf"\b{re.escape(name)}\(", t.frames[-1].code)
@@ -289,7 +291,7 @@ class Reader:
         if callers:
             return max(callers, key=lambda t: t.end)
         if empty and name in ("run_scheduler_process", "_run_module_as_main", "<module>"):
-            return empty[-1]
+            return empty[0]
         return max([t for t in ready if t.frames] or ready, key=lambda t: t.end)
 
     def _flush_left(self, line: Line, text: str) -> bool:
@@ -311,7 +313,9 @@ class Reader:
         ]
         whole = [t for t in candidates if not t.wants_code]
         pool = raising or whole or candidates
-        trace = max(pool, key=lambda t: t.end) if not raising else min(pool, key=lambda t: t.end)
+        newest = max(trace.end for trace in pool)
+        near = [trace for trace in pool if newest - trace.end <= 2 * len(pool)]
+        trace = min(near, key=lambda t: t.start)
         trace.type, trace.message = found[0], [found[1]]
         trace.number = trace.end = line.number
         trace.time = trace.time if trace.time is not None else line.time

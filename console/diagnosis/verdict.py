@@ -86,9 +86,14 @@ def _same(evidence: Evidence, root: Incident) -> list[Incident]:
 def _earliest_header(evidence: Evidence, root: Incident) -> None:
     """Rank and place of a root that several ranks printed: first header, frame by majority."""
     same = _same(evidence, root)
-    if len(same) < 2 or root.trace is None:
+    if root.trace is None:
         return
-    first = min((i.trace for i in same if i.trace), key=lambda t: t.start)
+    place = (root.file, root.line)
+    torn = [
+        t for t in evidence.traces
+        if not t.type and t.frames and (t.frames[-1].file, t.frames[-1].line) == place
+    ]
+    first = min([root.trace, *torn, *(i.trace for i in same if i.trace)], key=lambda t: t.start)
     root.rank = first.rank or root.rank
     whole = [i.trace for i in same if i.trace and i.trace.clean and i.trace.frames]
     if not root.trace.clean and whole:
@@ -201,12 +206,12 @@ def _special(evidence: Evidence, causes: list[Incident]) -> Incident | None:
 
 def _with_victim(sign: Incident, evidence: Evidence) -> Incident:
     """A device assert with rank and frames of the Python exception that followed."""
-    for incident in evidence.raised:
-        if incident.trace and "device-side assert" in incident.message:
-            sign.rank = sign.rank or incident.rank
-            sign.frames = incident.frames
-            sign.time = sign.time if sign.time is not None else incident.time
-            break
+    told = [i for i in evidence.raised if i.trace and "device-side assert" in i.message]
+    if told:
+        first = min(told, key=lambda i: i.trace.start if i.trace else i.number)
+        sign.rank = sign.rank or first.rank
+        sign.frames = first.frames
+        sign.time = sign.time if sign.time is not None else first.time
     return sign
 
 

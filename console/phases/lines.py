@@ -211,7 +211,7 @@ def _strip(text: str, state: _State) -> str:
             rest = _paren(text, state)
         elif first == "{":
             inner = unwrap_json(text)
-            rest = text if inner is None else inner.rstrip("\r\n")
+            rest = text if inner is None else _ANSI.sub("", inner.rstrip("\r\n"))
         elif first.isdigit():
             rest = _digit(text, state)
         elif first.isalpha():
