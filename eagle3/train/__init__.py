@@ -1,0 +1,1 @@
+"""How the shipped weights were made: ``python -m eagle3.train OUT``."""
