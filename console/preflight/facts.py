@@ -46,7 +46,8 @@ class ModelFacts:
     ``files`` maps file names to bytes on disk; ``expected`` maps a safetensors file to the bytes
     its own header promises; ``index`` maps a tensor to the file that
     ``model.safetensors.index.json`` puts it in. ``problem`` says why ``config`` is unknown where
-    the folder is there but its config.json is not usable.
+    the folder is there but its config.json is not usable; ``damaged`` says of a weight file why its
+    header cannot be read.
     """
 
     path: str = ""
@@ -56,6 +57,7 @@ class ModelFacts:
     expected: Mapping[str, int] | None = None
     index: Mapping[str, str] | None = None
     tensors: Mapping[str, Tensor] | None = None
+    damaged: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

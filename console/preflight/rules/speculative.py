@@ -9,6 +9,7 @@ from console.preflight.context import (
     EAGLE_FAMILY,
     SPECULATIVE,
     Context,
+    truthy,
 )
 from console.preflight.models import architecture
 
