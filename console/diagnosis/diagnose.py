@@ -10,13 +10,15 @@ from console.diagnosis.evidence import Evidence, Incident, gather
 from console.diagnosis.rules import Rule, Rules, in_versions, load_rules
 from console.diagnosis.scan import Extract, extract
 from console.diagnosis.verdict import Verdict, chain_frames, choose, frame_names
-from console.model import Change, Diagnosis, Root
-from console.phases import phase_at
-from console.phases.lines import Line, parse
+from console.model import Change, Diagnosis, Phase, Root
+from console.phases import PhaseMachine, phase_at
+from console.phases.lines import Clock, Line, parse
 
 _MESSAGE = 16_000  # characters of a message that rules look at
 
-_BATCH_DONE = re.compile(r"ready to roll")
+_QUIET_S = 600.0
+"""Seconds without progress in a log that goes on, before it is called a hang."""
+_BATCH = re.compile(r"(?:Prefill|Decode) batch.*?#running-req: (\d+)")
 
 
 def _search(pattern: re.Pattern[str] | None, text: str) -> re.Match[str] | None:
@@ -24,17 +26,20 @@ def _search(pattern: re.Pattern[str] | None, text: str) -> re.Match[str] | None:
 
 
 def _near(rule: Rule, text: str) -> re.Match[str] | None:
-    """The first place that ``near`` names, if ``then`` and ``at_least`` hold from there on."""
+    """The first place that ``near`` names, if what else the rule says of that place holds."""
     if rule.near is None:
         return None
-    match = first = rule.near.search(text)
-    for _ in range(rule.at_least - 1):
-        if match is None:
+    first = last = rule.near.search(text)
+    if first is None or (rule.at_least == 1 and not rule.then and not rule.absent_after):
+        return first
+    found = 0
+    for last in rule.near.finditer(text):
+        found += 1
+        if found == rule.at_least and rule.then and not rule.then.search(text, last.end()):
             return None
-        match = rule.near.search(text, match.end())
-    if match is None or (rule.then and not rule.then.search(text, match.end())):
+    if found < rule.at_least or last is None:
         return None
-    return first
+    return None if _search(rule.absent_after, text[last.end() :]) else first
 
 
 def _matches(
@@ -43,7 +48,7 @@ def _matches(
     """The named groups of a rule that holds, or ``None``."""
     if (root is not None) != rule.root or (rule.phases and phase not in rule.phases):
         return None
-    text = evidence.all.text
+    text = evidence.searched
     message = root.message[:_MESSAGE] if root else text
     groups: dict[str, str] = {}
     if root is not None and rule.type and not rule.type.fullmatch(root.name):
@@ -118,6 +123,8 @@ def judge_lines(
     verdict = choose(evidence, rules)
     root = verdict.root
     phase = phase_at(lines, root.number if root else None, engine)
+    if root is None and (fact := _silence(lines, engine)):
+        evidence.searched += f"\n{fact}"
     names = frame_names(chain_frames(root)) if root else ""
     for rule in rules.rules:
         if rule.engines and engine and engine not in rule.engines:
@@ -139,6 +146,32 @@ def judge_lines(
         victims=_victims(verdict),
         incomplete=verdict.incomplete,
     )
+
+
+def _silence(lines: list[Line], engine: str | None) -> str:
+    """A log whose stamps go on while its work does not, as a line that rules can match."""
+    machine, clock = PhaseMachine(engine), Clock()
+    worked = last = None
+    busy = False
+    for line in lines:
+        steps, progress = len(machine.steps), machine.progress
+        machine.feed_line(line)
+        stamp = clock.read(line)
+        last = stamp if stamp is not None else last
+        batch = _BATCH.search(line.text) if " batch" in line.text else None
+        if batch:
+            busy = batch[1] != "0" or line.text.startswith("Prefill")
+        if batch or len(machine.steps) != steps or machine.progress != progress:
+            worked = last
+        elif machine.phase is Phase.READY and '" 200' in line.text and "POST /" in line.text:
+            worked = last
+    if last is None or worked is None or last - worked < _QUIET_S:
+        return ""
+    if machine.phase is Phase.READY or busy:
+        return f"fact: busy, then silent {last - worked:.0f} s" if busy else ""
+    if machine.phase in (Phase.SPAWN, Phase.FAILED, Phase.STOPPED, Phase.DRAINING):
+        return ""
+    return f"fact: starting, then silent {last - worked:.0f} s"
 
 
 def _parsed(pieces: Iterable[tuple[int, bytes]]) -> list[Line]:
@@ -172,13 +205,15 @@ def in_order(lines: list[Line]) -> list[Line]:
     """Lines in the order in which they were written; log exports may be newest first."""
     falling = rising = 0
     last: float | None = None
+    clock = Clock()
     frames_after = frames_before = 0
     for i, line in enumerate(lines):
-        if line.time is not None:
-            if last is not None and line.time != last:
-                falling += line.time < last
-                rising += line.time > last
-            last = line.time
+        stamp = clock.read(line)
+        if stamp is not None:
+            if last is not None and stamp != last:
+                falling += stamp < last
+                rising += stamp > last
+            last = stamp
         if line.text.endswith("(most recent call last):"):
             after = lines[i + 1].text if i + 1 < len(lines) else ""
             before = lines[i - 1].text if i else ""

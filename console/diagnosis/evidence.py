@@ -82,6 +82,7 @@ class Evidence:
     traces: list[Trace]
     raised: list[Incident]
     signs: list[Incident]
+    searched: str = ""
 
     def of(self, *kinds: str) -> list[Incident]:
         """The signs of these kinds, in log order."""
@@ -217,7 +218,8 @@ def gather(lines: Sequence[Line], rules: Rules) -> Evidence:
             if _says(terminated.message, sign.message):
                 sign.type = terminated.type
     raised.sort(key=lambda i: i.number)
-    return Evidence(everything, rest, traces, raised, [s for s in signs if s.kind != "raised"])
+    other = [sign for sign in signs if sign.kind != "raised"]
+    return Evidence(everything, rest, traces, raised, other, everything.text)
 
 
 def _says(short: str, text: str) -> bool:

@@ -63,7 +63,7 @@ class Rule:
 
     ``type`` matches the last part of the class, ``pattern`` the message, ``frames`` any frame as
     ``file:function``, ``near`` and ``absent`` the whole log, ``then`` the log after ``near``, which
-    must be found ``at_least`` times. ``root`` False: for logs without one.
+    must be found ``at_least`` times; ``absent_after`` the log after the last ``near``. ``root`` False: for logs without one.
     """
 
     id: str
@@ -77,6 +77,7 @@ class Rule:
     near: re.Pattern[str] | None = None
     then: re.Pattern[str] | None = None
     absent: re.Pattern[str] | None = None
+    absent_after: re.Pattern[str] | None = None
     phases: frozenset[str] = frozenset()
     engines: frozenset[str] = frozenset()
     versions: str = ""
@@ -207,6 +208,7 @@ def _rule(entry: _Entry) -> Rule:
         near=entry.regex("near"),
         then=entry.regex("then"),
         absent=entry.regex("absent"),
+        absent_after=entry.regex("absent_after"),
         phases=entry.names("phases"),
         engines=entry.names("engines"),
         versions=versions,

@@ -19,7 +19,7 @@ _MAX_OPEN = 64
 _STALE = 400  # lines without growth after which an open stack is given up
 
 _HEADER = re.compile(r"Traceback \(most recent call last\): *$")
-_FRAME = re.compile(r' +File "(?P<file>[^"]*)", line (?P<line>\d+)(?:, in (?P<func>.+?))? *$')
+_FRAME = re.compile(r' *File "(?P<file>[^"]*)", line (?P<line>\d+)(?:, in (?P<func>.+?))? *$')
 _CARETS = re.compile(r"\s+[~^ ]*\^[~^ ]*$|\s+~+$")
 _NAMED = re.compile(
     r"(?P<type>(?:[A-Za-z_]\w*(?:\.|::))*[A-Za-z_]\w*)(?::(?: (?P<text>.*))?|(?P<bare>)) *$", re.S
@@ -123,7 +123,7 @@ class Reader:
         self._link: dict[str, str] = {}
         self._muted = False
         self._previous = ""
-        self._group = False
+        self._group = self._flat = False
         self._code: dict[tuple[str, int], str] = {}
 
     def feed(self, line: Line) -> bool:
@@ -142,7 +142,7 @@ class Reader:
                 self._link[line.stream] = "during" if bare == _DURING else "cause"
                 self._message = None
                 return True
-        if text.startswith("  "):
+        if text.startswith((" ", 'File "')):
             taken = self._indented(line, text)
         else:
             taken = self._flush_left(line, text)
@@ -229,6 +229,7 @@ class Reader:
     def _indented(self, line: Line, text: str) -> bool:
         match = _FRAME.match(text)
         if match:
+            self._flat = text.startswith("File")
             self._frame(line, match)
             return True
         if not self._open:
@@ -296,6 +297,8 @@ class Reader:
 
     def _flush_left(self, line: Line, text: str) -> bool:
         if self._open and not line.fresh:
+            if self._flattened(line, text):
+                return True
             candidates = self._candidates(line)
             if candidates and text:
                 found = exception_line(text, structural=any(t.frames for t in candidates))
@@ -303,6 +306,21 @@ class Reader:
                     self._end(line, candidates, found)
                     return True
         return self._continue(line, text)
+
+    def _flattened(self, line: Line, text: str) -> bool:
+        """Source lines of an export that lost its indentation: they follow an unindented frame."""
+        if len(self._open) != 1 or not self._flat or not text.strip():
+            return False
+        if exception_line(text, structural=False) or _RECORD.match(text):
+            return False
+        trace = self._open[0]
+        if not re.fullmatch(r"[ ~^]+", text):
+            if trace.wants_code:
+                trace.frames[-1].code = text
+            elif exception_line(text, structural=True):
+                return False
+        trace.end = line.number
+        return True
 
     def _end(self, line: Line, candidates: list[Trace], found: tuple[str, str]) -> None:
         name = re.split(r"\.|::", found[0])[-1]

@@ -34,6 +34,24 @@ class Line(NamedTuple):
     level: str = ""
 
 
+class Clock:
+    """One clock out of a log that may be stamped twice.
+
+    A carrier stamps when it got a line, the logger when it wrote it, and the two may be zones
+    apart. Once the logger's own stamps are seen, only they count.
+    """
+
+    def __init__(self) -> None:
+        self._own = False
+
+    def read(self, line: Line) -> float | None:
+        """The line's time on the clock that counts, in seconds, or ``None``."""
+        if line.fresh and line.time is not None:
+            self._own = True
+            return line.time
+        return None if self._own else line.time
+
+
 _ANSI = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\-~])"
 )
@@ -62,6 +80,10 @@ _PROC = re.compile(
 _LEVEL = re.compile(
     r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?:(?P<year>\d{4})-)?(?P<month>\d\d)-(?P<day>\d\d) "
     r"(?P<clock>\d\d:\d\d:\d\d)(?:[.,]\d+)? \[?[\w./-]+\.py:\d+\] ?"
+)
+_SEVERITY = re.compile(
+    r"(?P<level>DEFAULT|DEBUG|INFO|NOTICE|WARNING|ERROR|CRITICAL) "
+    r"(?P<date>\d{4}-\d\d-\d\d)T(?P<clock>\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)? ?"
 )
 _SYSLOG = re.compile(
     r"(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(?P<day>\d+) "
@@ -141,9 +163,7 @@ def _bracket(text: str, state: _State) -> str:
     elif match := _RANK.match(text):
         state.rank = f"rank{match['rank']}"
         state.stream = state.stream or state.rank
-        if glog := _GLOG.match(text, match.end()):
-            state.fresh = True
-            state.at(_stamp(None, glog["clock"]))
+        state.fresh = _GLOG.match(text, match.end()) is not None
     elif (match := _DMESG.match(text)) or (match := _POD.match(text)):
         state.fresh = state.fresh or text[match.end() :][:4] in ("NVRM", "oom-", "Memo", "Out ")
     elif match := _MPI.match(text):
@@ -188,6 +208,9 @@ def _letter(text: str, state: _State) -> str:
         year = int(match["year"] or 1970)
         state.at(_seconds(year, int(match["month"]), int(match["day"]), match["clock"]))
         state.level = match["level"]
+        return text[match.end() :]
+    if match := _SEVERITY.match(text):
+        state.at(_stamp(match["date"], match["clock"]))
         return text[match.end() :]
     if match := _SYSLOG.match(text):
         month = _MONTHS[match["month"]]

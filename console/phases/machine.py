@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from console.model import Phase, PhaseSpan
 from console.phases.events import STEP_PHASE, Event, event_of
 from console.phases.learned import Learned, limit_s
-from console.phases.lines import Line, parse
+from console.phases.lines import Clock, Line, parse
 
 _PROGRESS = re.compile(r"(\d{1,7})/(\d{1,7}) \[")
 _SPECULATIVE = re.compile(r"speculative_algorithm['\"]?[=:] ?['\"](?!None)\w+")
@@ -60,6 +60,7 @@ class PhaseMachine:
         self._zero: float | None = None
         self._time: float | None = None
         self._now: float | None = None
+        self._clock = Clock()
         self._reset()
 
     def _reset(self) -> None:
@@ -153,7 +154,9 @@ class PhaseMachine:
     def _take(self, line: Line, bar: str, now_s: float | None) -> None:
         if now_s is not None:
             self._now = now_s
-        time = line.time if line.time is not None else (now_s if self._time is None else None)
+        stamp = self._clock.read(line)
+        line = line._replace(time=stamp)
+        time = stamp if stamp is not None else (now_s if self._time is None else None)
         if time is not None:
             self._time = time
             if self._zero is None:
