@@ -23,7 +23,7 @@ def encode(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): encode(item) for key, item in value.items()}
     if isinstance(value, (set, frozenset)):
-        return sorted(encode(item) for item in value)
+        return sorted((encode(item) for item in value), key=str)
     if isinstance(value, (list, tuple)):
         return [encode(item) for item in value]
     return value

@@ -8,7 +8,7 @@ what they forked, then leftovers, device memory, ports.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from console.actions.clean import plan_clean
@@ -192,7 +192,8 @@ def _merged(scopes: Iterable[Scope]) -> list[Scope]:
     """Scopes of the same users as one; families of different users never share a scope."""
     by_users: dict[frozenset[int], Scope] = {}
     for scope in scopes:
-        by_users[scope.uids] = by_users.get(scope.uids, Scope()) | scope
+        bare = replace(scope, processes=frozenset())  # the step's targets name them
+        by_users[scope.uids] = by_users.get(scope.uids, Scope()) | bare
     return list(by_users.values())
 
 

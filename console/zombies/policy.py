@@ -31,7 +31,7 @@ class Policy:
     """Below this age a worker without a recorded launcher may just be starting (SGLang re-parents
     schedulers at start-up in some versions)."""
     idle_cpu_pct: float = 1.0
-    """Share of a core below which a whole server is not computing; polling threads use less."""
+    """Share of a core below which a process is not computing; polling threads use less."""
     ghost_mib: float = 300.0
     """Device memory no process accounts for; below it lies what contexts and the driver use."""
     users: frozenset[int] = frozenset()

@@ -125,8 +125,6 @@ def progress(instance: Instance, world: World) -> str | None:
     """What moved between the samples, or ``None`` for nothing (or no sample to compare with)."""
     if not world.earlier:
         return None
-    ticks = 0
-    span = 0.0
     for member in instance.members:
         before = world.earlier.get(member.id)
         if before is None:
@@ -139,10 +137,10 @@ def progress(instance: Instance, world: World) -> str | None:
         role = world.role(member)
         if used > 0 and role is not None and "compile_worker" in member.title:
             return f"compile worker {member.id.pid} is at work"
-        ticks += used
-        span = max(span, member.age_s - before.age_s)
-    if span > 0 and ticks / span > world.policy.idle_cpu_pct:  # 100 ticks a second: 1 tick = 1 %
-        return f"{ticks / span:.0f} % of a core"
+        span = member.age_s - before.age_s
+        # At 100 ticks a second one tick in a second is 1 % of a core.
+        if span > 0 and used / span > world.policy.idle_cpu_pct:
+            return f"process {member.id.pid} uses {used / span:.0f} % of a core"
     return None
 
 
