@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests import scale
 
-pytest_plugins = ["tests.rig.plugin"]
+pytest_plugins = ["tests.rig.plugin", "tests.nvml.plugin"]
 
 
 def pytest_report_header() -> str:
