@@ -165,6 +165,7 @@ TABLE: tuple[Action, ...] = (
     Action("confirm", "do it", ("y",), ("plan",), "do exactly these steps", dangerous=True, bar=0),
     Action("dry-run", "dry run to file", ("d",), ("plan",), "write the plan as JSON, do nothing",
            bar=1),
+    Action("choose", "presets", ("p",), ("plan",), "choose other presets", bar=1),
     Action("cancel", "cancel", ("escape", "enter", "q"), ("plan",), "leave without doing anything",
            bar=2),
     Action("quit", "quit", ("q", "ctrl+c"), PLACES,

@@ -41,9 +41,9 @@ class LogView(Painted):
         self._top = 0  # a row
         self._left = 0
         self._wanted = 0  # 1 or -1: jump to a hit as soon as the search has one
-        self._layout: list[tuple[int, int]] = []
+        self._visible: list[tuple[int, int]] = []
         self._drawn: dict[int, tuple[Line, str]] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     # ---- content
 
@@ -62,8 +62,12 @@ class LogView(Painted):
             self._drawn.clear()
         self._drawn.pop(self.store.whole, None)
         for search in (self.search, self.rows.narrow):
-            if search is not None and not search.done and (self._task is None or self._task.done()):
-                self._task = asyncio.get_running_loop().create_task(self._look())
+            if (
+                search is not None
+                and not search.done
+                and (self._looking is None or self._looking.done())
+            ):
+                self._looking = asyncio.get_running_loop().create_task(self._look())
         if self.follow:
             self._to_end()
         self._redraw()
@@ -73,13 +77,13 @@ class LogView(Painted):
         self._stop()
 
     def _stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
         self._drawn.clear()
 
     def _redraw(self) -> None:
-        self._layout = []
+        self._visible = []
         self.refresh()
         self.post_message(self.Status())
 
@@ -209,9 +213,9 @@ class LogView(Painted):
             self.go_to(self.cursor, keep_follow=True, centre=True)
 
     def _restart(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
         self._drawn.clear()
         self._top = 0 if self.rows.narrow else self._top
         self.changed()
@@ -314,13 +318,13 @@ class LogView(Painted):
 
     def line_at(self, y: int) -> tuple[Line, str]:
         """One visible line: gutter, text, and the error map at the right edge."""
-        if not self._layout:
-            self._layout = self._lay_out()
+        if not self._visible:
+            self._visible = self._lay_out()
         edge = () if self._plain else (self._edge(y),)
-        if y >= len(self._layout):
+        if y >= len(self._visible):
             hint = ((" (nothing yet)", "dim"),) if y == 0 and not len(self.rows) else EMPTY
             return _across(hint, self._width() + GUTTER, edge), ""
-        row, part = self._layout[y]
+        row, part = self._visible[y]
         (sign, *spans), _ = self._row_line(row)
         line = self.rows.line(row)
         here = line == self.cursor and not self._plain
@@ -344,7 +348,7 @@ class LogView(Painted):
             first, last = count * y // height, count * (y + 1) // height
         here = first < self._top + height and last > self._top
         if first < last and self._has_error(first, last):
-            return ("✖" if here else "╳", "bad")
+            return ("✖" if here else "▪", "bad")
         return ("┃" if here and count > height else "│", "dim")
 
     @staticmethod

@@ -118,7 +118,10 @@ def finding_lines(findings: Sequence[Finding], width: int, *, running: bool) -> 
     errors = sum(f.severity is Severity.ERROR for f in findings)
     warnings = sum(f.severity is Severity.WARNING for f in findings)
     state = "asking…" if running else "done"
-    head = f"preflight {state}  {errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}"
+    head = (
+        f"preflight {state}  {errors} error{'s' * (errors != 1)}, "
+        f"{warnings} warning{'s' * (warnings != 1)}"
+    )
     out = [line((head, "bad" if errors else "warn" if warnings else "ok"))]
     order = list(Severity)
     for found in sorted(findings, key=lambda f: order.index(f.severity)):

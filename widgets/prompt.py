@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from textual import events
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import Input
 
@@ -13,12 +14,12 @@ from textual.widgets import Input
 class Prompt(Input):
     """One line of input. Enter sends it, Esc takes it away, Tab completes, arrows recall."""
 
-    BINDINGS = (
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "give_up", show=False),
         Binding("tab", "complete", show=False),
         Binding("up", "recall(1)", show=False),
         Binding("down", "recall(-1)", show=False),
-    )
+    ]
 
     class Given(Message):
         """Enter was pressed; ``text`` is ``None`` when Esc was."""

@@ -59,6 +59,7 @@ class ActionsPort(Protocol):
         * ``kill-zombies``: ``zombies`` (tuple of ids) or none for all that are killable;
         * ``clean``: ``artefacts`` (tuple of paths) or none for all that are stale;
         * ``stop``: ``server``;
+        * ``undo``, ``resume``: ``plan_id``;
         * ``launch``, ``relaunch``: ``server``, ``speculative``, ``nccl``, ``preset`` (names or
           None for what is configured), ``change`` (Change or None).
         """

@@ -1,0 +1,277 @@
+"""The terminal application: holds what is shown, goes from place to place, never blocks.
+
+Nothing heavy is imported before the first paint: screens other than the fleet when they are opened,
+connections after the fleet is drawn.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from textual.app import App
+from textual.binding import BindingType
+from textual.worker import Worker, WorkerState
+
+from console import styles
+from console.config import Config
+from console.config.presets import Presets, load_presets
+from console.errors import SpecopsError, UsageError
+from console.keys import KeyMap, complete
+from console.model import HostState, HostView
+from console.notices import Notice, Notices
+from console.screens.base import Place, keyed
+from console.screens.commands import CommandLine, names
+from console.screens.doing import Doing
+from console.screens.places import Places
+from console.screens.ports import ActionsPort, FleetPort
+from console.screens.prompts import ScreenPrompts
+from console.trend import Sample, Trends
+from widgets.fleet import memory_share, utilization
+
+Opener = Callable[[ScreenPrompts], Awaitable[tuple[FleetPort, ActionsPort]]]
+"""Makes the connections; called after the first paint, may import what it likes."""
+
+REDRAW_S = 0.5
+"""How often new values are drawn; keys are drawn at once."""
+
+
+class SpecopsApp(App[None], inherit_bindings=False):
+    """The console over a configuration and what :data:`Opener` gives it."""
+
+    TITLE = "specops"
+    CSS = styles.sheet()
+    BINDINGS: ClassVar[list[BindingType]] = [("ctrl+c", "interrupt", "")]
+    COMMAND_PALETTE_BINDING = "f2"
+
+    def __init__(
+        self,
+        config: Config,
+        opener: Opener,
+        *,
+        read_only: bool = False,
+        label: str = "",
+        hosts_file: Path | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.read_only = read_only
+        self.label = label
+        self.hosts_file = hosts_file
+        self.now = clock
+        self.keys = KeyMap.make(config.keys, read_only=read_only)
+        self.views: dict[str, HostView] = {}
+        self.notices = Notices()
+        self.trends = Trends()
+        self.doing = Doing(self)
+        self.places = Places(self)
+        self.fleet: FleetPort | None = None
+        self.actions: ActionsPort | None = None
+        self._opener = opener
+        self._dirty = False
+        self._drawn_at = 0.0
+        self._lines: dict[str, list[str]] = {":": []}
+        self._stamped: dict[type, type] = {}
+        for theme in styles.THEMES:
+            self.register_theme(theme)
+        self.theme = self._first_theme()
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Our own variables, for themes that do not know them."""
+        return dict(styles.DEFAULTS)
+
+    def _first_theme(self) -> str:
+        """The configured theme, else one that fits what the terminal can show."""
+        few = self.no_color or self.console.color_system in (None, "standard")
+        if self.config.theme is None:
+            return "specops-16" if few else "specops-dark"
+        own = f"specops-{self.config.theme}"
+        return own if own in self.available_themes else self.config.theme
+
+    # ---- life
+
+    def action_interrupt(self) -> None:
+        """Ctrl-C where no screen takes it: in dialogs."""
+        self.places.leave()
+
+    def on_mount(self) -> None:
+        """Draw the fleet with what the file says, then connect."""
+        from console.screens.fleet import Fleet  # noqa: PLC0415 - after the app is set up
+
+        self.views = {name: _unseen(self.config, name) for name in self.config.hosts}
+        self.push_screen(self.made(Fleet))
+        self.set_interval(REDRAW_S, self._tick)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            self._on_signal(number)
+        if self.config.note:
+            self.say(self.config.note, "warn")
+        self.call_after_refresh(self._connect)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        import asyncio  # noqa: PLC0415
+
+        try:
+            asyncio.get_running_loop().add_signal_handler(number, self.exit)
+        except (NotImplementedError, RuntimeError, ValueError):
+            return  # not the main thread (tests), or no such signals here
+
+    def _connect(self) -> None:
+        self.run_worker(self._open(), group="open", exit_on_error=False)
+
+    async def _open(self) -> None:
+        try:
+            self.fleet, self.actions = await self._opener(ScreenPrompts(self))
+            self.fleet.subscribe(self.view_changed)
+            for view in self.fleet.views.values():
+                self.view_changed(view)
+            await self.fleet.start()
+        except SpecopsError as error:
+            self.say(str(error), "bad")
+
+    async def on_unmount(self) -> None:
+        """Close connections; the terminal is already given back when this takes its time."""
+        if self.fleet is not None:
+            await self.fleet.stop()
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """A bug in the background is said, not swallowed."""
+        if event.state is WorkerState.ERROR and event.worker.error is not None:
+            error = event.worker.error
+            self.log.error(repr(error))
+            self.say(f"internal error in {event.worker.group}: {error!r}", "bad")
+
+    # ---- data
+
+    def view_changed(self, view: HostView) -> None:
+        """A new view of a host; drawn with the next tick."""
+        name = view.host.name
+        self.views[name] = view
+        self._dirty = True
+        if view.seen_at is None:
+            return
+        share, busy = memory_share(view), utilization(view)
+        self.trends.add(name, Sample(view.seen_at, share, busy, None, None))
+        for state in view.servers:
+            sample = Sample(view.seen_at, share, busy, state.throughput_tok_s, state.accept_length)
+            self.trends.add(f"{name}/{state.name}", sample)
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        if not self._dirty and now - self._drawn_at < 1.0:
+            return
+        self._dirty, self._drawn_at = False, now
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, Place):
+                screen.views_changed()
+                screen.show_notice()
+                break
+
+    def refresh_host(self, host: str | None, *, quiet: bool = False) -> None:
+        """Sample now."""
+        if self.fleet is not None:
+            self.fleet.refresh(host)
+            if not quiet:
+                self.say(f"asking {host or 'all hosts'} again")
+
+    def presets(self) -> Presets:
+        """All presets, read from disk now: a file edited meanwhile counts."""
+        return load_presets(self.hosts_file)
+
+    # ---- saying
+
+    def say(self, text: str, role: str = "plain") -> None:
+        """One line for the operator, kept in the history."""
+        self.notices.add(Notice(self.now(), text, role))
+        if self.is_running and isinstance(self.screen, Place) and self.screen.is_mounted:
+            self.screen.show_notice()
+
+    def alert(self, text: str) -> None:
+        """Bell and desktop notification (OSC 9), as configured."""
+        driver = self._driver
+        if self.config.notify.bell:
+            self.bell()
+        if self.config.notify.osc9 and driver is not None and not self.is_headless:
+            driver.write(f"\x1b]9;{text}\x07")
+
+    def copy(self, text: str) -> None:
+        """To the operator's clipboard by OSC 52; terminals cut long ones, so they are refused."""
+        if len(text) > 70_000:
+            self.say("too long for the clipboard (70 kB): s saves it to a file", "warn")
+            return
+        self.copy_to_clipboard(text)
+        self.say(f"copied {len(text.splitlines())} line(s)")
+
+    # ---- doing
+
+    def propose(self, action: str, host: str | None, server: str | None, **options: Any) -> None:
+        """Show the plan of an action."""
+        self.doing.propose(action, host, server, options)
+
+    def propose_on(self, hosts: Sequence[str], action: str) -> None:
+        """The plans of one action on several hosts, one dialog after the other."""
+        self.doing.propose_on(hosts, action)
+
+    def choose_and_propose(self, action: str, host: str | None, server: str | None) -> None:
+        """Choose presets, then show the plan."""
+        self.doing.choose(action, host, server)
+
+    def host_of_plan(self, plan_id: str) -> str | None:
+        """Which host a plan of the audit file was for."""
+        return self.doing.hosts_of_plans.get(plan_id)
+
+    def command(self, text: str) -> None:
+        """A line typed after ``:``."""
+        history = self._lines[":"]
+        if not history or history[0] != text:
+            history.insert(0, text)
+        try:
+            CommandLine(self).run(text)
+        except SpecopsError as error:
+            self.say(str(error), "bad")
+
+    def history_of(self, what: str) -> list[str]:
+        """Lines typed before, newest first."""
+        return self._lines.setdefault(what, [])
+
+    def complete(self, text: str) -> list[str]:
+        """What a ``:`` line may go on to."""
+        return complete(text, names(self))
+
+    def made(self, screen: type[Any], *args: Any, **kwargs: Any) -> Any:
+        """A screen with the bindings of the table."""
+        if screen not in self._stamped:
+            self._stamped[screen] = keyed(screen, screen.SCOPE, self.keys)
+        return self._stamped[screen](*args, **kwargs)
+
+
+def _unseen(config: Config, name: str) -> HostView:
+    return HostView(config.hosts[name], HostState.CONNECTING)
+
+
+def run(
+    config: Config,
+    opener: Opener,
+    *,
+    read_only: bool = False,
+    label: str = "",
+    hosts_file: Path | None = None,
+) -> int:
+    """Run the console in this terminal until the operator leaves; returns the exit code.
+
+    ``label`` is shown in the head line (``DEMO``, ``REPLAY``); ``hosts_file`` is an explicit
+    hosts.yaml, beside which presets are kept.
+
+    Raises:
+        UsageError: there is no terminal to draw on.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
+        # Textual draws on stderr: a redirected one would be a blank screen and a file of escapes.
+        raise UsageError("the console needs a terminal", hint="specops status prints instead")
+    app = SpecopsApp(config, opener, read_only=read_only, label=label, hosts_file=hosts_file)
+    app.run()
+    return app.return_code or 0

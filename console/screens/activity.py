@@ -1,0 +1,221 @@
+"""What was run and what was done: run records of all hosts, the audit file of this operator."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from textual.widget import Widget
+
+from console.errors import SpecopsError
+from console.model import Run
+from console.screens.filtering import TablePlace
+from console.text import mask
+from widgets.bars import age, duration
+from widgets.paint import Line, fit, line
+from widgets.table import Column, Table
+from widgets.words import safe
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """A launch of a run record, or one entry of the audit file."""
+
+    at: float
+    who: str
+    host: str
+    what: str
+    outcome: str
+    detail: str
+    plan: str = ""
+    run: Run | None = None
+    entry: str = ""
+
+    @property
+    def key(self) -> object:
+        """Its identity."""
+        return (self.at, self.host, self.what, self.plan, self.detail)
+
+
+def run_text(run: Run, now: float) -> str:
+    """A run on one line."""
+    presets = " + ".join(name for name in (run.speculative, run.nccl) if name) or "no preset"
+    total = sum(seconds for _, seconds in run.phases)
+    took = f", {duration(total)} to {run.phases[-1][0]}" if run.phases else ""
+    return safe(
+        f"{age(now - run.launched_at):>6} ago  {run.host}  {run.server}  {presets}  "
+        f"run {run.run_id}  {run.outcome or 'no end recorded'}{took}"
+    )
+
+
+def deed_of_run(run: Run) -> Deed:
+    """A launch."""
+    presets = " + ".join(name for name in (run.speculative, run.nccl) if name)
+    detail = f"{run.server} {presets} run {run.run_id}"
+    return Deed(
+        run.launched_at, run.launched_by, run.host, "run", run.outcome or "?", detail, run=run
+    )
+
+
+def deed_of_entry(entry: Mapping[str, Any]) -> Deed:
+    """An audit entry; whatever its keys, nothing of it is lost."""
+
+    def text(*names: str) -> str:
+        return next((str(entry[name]) for name in names if entry.get(name) is not None), "")
+
+    at = entry.get("time")
+    return Deed(
+        float(at) if isinstance(at, int | float) else 0.0,
+        text("operator", "user", "who"),
+        text("host"),
+        text("action", "kind", "event"),
+        text("outcome", "event"),
+        text("detail", "why", "step", "server"),
+        text("plan", "plan_id", "id"),
+        entry=json.dumps(entry, indent=1, ensure_ascii=False, default=str),
+    )
+
+
+class ActivityScreen(TablePlace[Deed]):
+    """Newest first; ``U`` undoes and ``M`` resumes the plan under the cursor."""
+
+    SCOPE: ClassVar[str] = "activity"
+    SORTS = ("time", "host", "who", "what", "outcome")
+    HINT = "host:ct129 failed who:me"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._entries: list[Deed] = []
+
+    def body(self) -> list[Widget]:
+        """One table."""
+        self._table: Table[Deed] = Table(
+            lambda deed: deed.key, self._cells, id="activity", empty="nothing was done yet"
+        )
+        return [self._table]
+
+    @property
+    def table(self) -> Table[Deed]:
+        """What was done."""
+        return self._table
+
+    def crumbs(self) -> str:
+        """Where we are."""
+        text = "fleet > activity: runs of the hosts, deeds of this console"
+        return f"{text}  /{self.wanted}" if self.wanted else text
+
+    def where(self) -> tuple[str | None, str | None]:
+        """Host and server of the row."""
+        deed = self._table.row
+        if deed is None:
+            return None, None
+        known = deed.host if deed.host in self.specops.config.hosts else None
+        return known, deed.run.server if deed.run else None
+
+    def on_mount(self) -> None:
+        """Read the audit file."""
+        super().on_mount()
+        self.run_worker(self._read(), group="audit", exit_on_error=False)
+
+    async def _read(self) -> None:
+        actions = self.specops.actions
+        if actions is None:
+            return
+        try:
+            self._entries = [deed_of_entry(entry) for entry in await actions.audit()]
+        except SpecopsError as error:
+            self.report(error)
+        plans = self.specops.doing.hosts_of_plans
+        plans.update({deed.plan: deed.host for deed in self._entries if deed.plan})
+        self.views_changed()
+
+    def all_rows(self) -> Sequence[Deed]:
+        """Newest first."""
+        runs = [deed_of_run(run) for view in self.specops.views.values() for run in view.runs]
+        return sorted([*runs, *self._entries], key=lambda deed: -deed.at)
+
+    def facts(self, row: Deed) -> dict[str, str | float | None]:
+        """For the filter."""
+        return {"host": row.host, "who": row.who, "what": row.what, "outcome": row.outcome,
+                "detail": row.detail, "plan": row.plan, "time": row.at}  # fmt: skip
+
+    def sorted_rows(self, rows: Sequence[Deed]) -> Sequence[Deed]:
+        """By the chosen column."""
+        if self.order == "time":
+            return list(reversed(rows)) if self.backwards else rows
+        return sorted(rows, key=lambda d: str(self.facts(d)[self.order]), reverse=self.backwards)
+
+    def views_changed(self) -> None:
+        """Draw."""
+        width = self.size.width
+        detail = max(10, width - 1 - 9 - 13 - 13 - 15 - 11 - 1)
+        columns = [Column("TIME", 8), Column("HOST", 12), Column("WHO", 12), Column("WHAT", 14),
+                   Column("OUTCOME", 10), Column("DETAIL", detail)]  # fmt: skip
+        self._table.show(columns, self.shown_rows())
+        self.show_head()
+
+    def _cells(self, deed: Deed) -> list[Line]:
+        bad = deed.outcome in ("failed", "refused", "stalled", "interrupted")
+        when = time.localtime(deed.at)
+        old = self.specops.now() - deed.at > 86_400
+        return [
+            line((time.strftime("%d %b" if old else "%H:%M:%S", when) if deed.at else "?", "dim")),
+            line((safe(deed.host), "strong")),
+            line(fit(safe(deed.who), 12)),
+            line(safe(deed.what)),
+            line(
+                (
+                    safe(deed.outcome),
+                    "bad" if bad else "ok" if deed.outcome in ("ok", "ready") else "dim",
+                )
+            ),
+            line(safe(deed.detail)),
+        ]
+
+    # ---- keys
+
+    def action_open(self) -> None:
+        """All of it."""
+        from console.screens.reading import Reading  # noqa: PLC0415 - when opened
+
+        deed = self._table.row
+        if deed is None:
+            return
+        if deed.run is not None:
+            rows = [run_text(deed.run, self.specops.now())]
+            rows += [f"  {phase:<16} {duration(took)}" for phase, took in deed.run.phases]
+        else:
+            rows = [safe(mask(part)) for part in deed.entry.split("\n")]
+        self.app.push_screen(Reading(f"{safe(deed.what)} on {safe(deed.host)}",
+                                     [(row, "plain") for row in rows]))  # fmt: skip
+
+    def action_undo(self) -> None:
+        """``U``."""
+        self._about_plan("undo")
+
+    def action_resume(self) -> None:
+        """``M``."""
+        self._about_plan("resume")
+
+    def _about_plan(self, action: str) -> None:
+        deed = self._table.row
+        if deed is None or not deed.plan:
+            self.specops.say(f"{action}: put the cursor on a plan's entry", "warn")
+            return
+        self.specops.propose(action, deed.host, None, plan_id=deed.plan)
+
+    def action_refresh(self) -> None:
+        """``r``: the audit file again, and every host."""
+        self.run_worker(self._read(), group="audit", exit_on_error=False)
+        super().action_refresh()
+
+    def action_copy(self) -> None:
+        """The row."""
+        deed = self._table.row
+        if deed is not None:
+            self.specops.copy(
+                safe(f"{deed.host} {deed.what} {deed.outcome} {deed.detail} {deed.plan}")
+            )

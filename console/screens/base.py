@@ -1,0 +1,328 @@
+"""What every screen has: head, body, notices, key bar; the actions that exist everywhere.
+
+Screens are stamped with their bindings from the one table (:func:`keyed`), so that a read-only
+console has no dangerous binding at all and remapped keys need nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Container
+from textual.screen import Screen
+from textual.widget import Widget
+
+from console.errors import SpecopsError
+from console.keys import KeyMap, key_name
+from console.model import HostView, ServerState
+from widgets.keybar import KeyBar
+from widgets.paint import Line, Lines, fit, line, width_of
+from widgets.prompt import Prompt
+
+if TYPE_CHECKING:
+    from console.app import SpecopsApp
+
+ScreenT = TypeVar("ScreenT", bound=Screen[Any])
+
+
+class Movable(Protocol):
+    """A widget that the movement keys move."""
+
+    def move(self, delta: int) -> None:
+        """By rows."""
+
+    def page(self, delta: int) -> None:
+        """By screens."""
+
+
+def keyed(screen: type[ScreenT], scope: str, keys: KeyMap) -> type[ScreenT]:
+    """The screen class with the bindings that the table gives its scope."""
+    bindings = [
+        Binding(",".join(action.keys), action.method, action.title, show=False, id=action.id)
+        for action in keys.on(scope)
+        if action.keys
+    ]
+    return cast("type[ScreenT]", type(screen.__name__, (screen,), {"BINDINGS": bindings}))
+
+
+class Place(Screen[None]):
+    """A screen of the console. Subclasses give ``SCOPE``, :meth:`body` and :meth:`crumbs`."""
+
+    SCOPE: ClassVar[str] = ""
+    AUTO_FOCUS = ""
+    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 - an instance variable of Textual's
+        (0, "-narrow"),
+        (120, "-wide"),
+        (160, "-log-beside"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asking: Prompt | None = None
+
+    @property
+    def specops(self) -> SpecopsApp:
+        """The application, with its own type."""
+        return cast("SpecopsApp", self.app)
+
+    # ---- layout
+
+    def compose(self) -> ComposeResult:
+        """Head, rule, body, notice, keys."""
+        yield Lines(id="head")
+        yield Rule()
+        yield Container(*self.body(), id="body")
+        yield Lines(id="notice")
+        yield KeyBar(id="keys")
+
+    def body(self) -> list[Widget]:
+        """The widgets between head and keys."""
+        raise NotImplementedError
+
+    def crumbs(self) -> str:
+        """Where we are, from the fleet down."""
+        raise NotImplementedError
+
+    def where(self) -> tuple[str | None, str | None]:
+        """The host and server that an action here is about."""
+        return None, None
+
+    def movable(self) -> Movable | None:
+        """What the movement keys move."""
+        return None
+
+    def on_mount(self) -> None:
+        """Fill in what is known."""
+        keys = self.specops.keys
+        self.query_one(KeyBar).show(
+            [(key_name(a.keys[0]), a.title, a.dangerous) for a in keys.bar(self.SCOPE)]
+        )
+        self.views_changed()
+        self.show_notice()
+
+    def on_screen_resume(self) -> None:
+        """Catch up with what changed while another screen was shown."""
+        if self.is_mounted:
+            self.views_changed()
+            self.show_notice()
+
+    def on_resize(self) -> None:
+        """Lay out anew for another width."""
+        self.call_after_refresh(self.views_changed)
+
+    # ---- drawing
+
+    def views_changed(self) -> None:
+        """New data, or a second has passed: draw again what depends on it."""
+        self.show_head()
+
+    def show_head(self) -> None:
+        """The top line: where we are, what needs the operator, clock, file in use."""
+        app = self.specops
+        left = f" {self.crumbs()}"
+        flags = [flag for flag, on in (("READ-ONLY", app.read_only), (app.label, app.label)) if on]
+        clock = time.strftime("%H:%M:%S", time.localtime(app.now()))
+        right = "  ".join([*flags, clock, app.config.path.name]) + " "
+        room = max(0, self.size.width - width_of(right))
+        name = ("specops", "strong")
+        head: Line = line(
+            " ",
+            name,
+            (" " + fit(left, max(0, room - 9)), "plain"),
+            (right, "warn" if flags else "dim"),
+        )
+        self.query_one("#head", Lines).show([head])
+
+    def show_notice(self) -> None:
+        """The newest notice, while it is fresh."""
+        notice = self.specops.notices.fresh(self.specops.now())
+        bar = self.query_one("#notice", Lines)
+        bar.set_class(notice is not None, "-shown")
+        if notice is not None:
+            text = f" {notice.text}"
+            count = self.specops.notices.unseen
+            more = f"  (n: {count} more)" if count > 1 else ""
+            room = max(8, self.size.width - len(more))
+            bar.show([line((fit(text, room), notice.role), (more, "dim"))])
+
+    # ---- the line for : and /
+
+    def ask(self, prompt: Prompt) -> None:
+        """Show an input line above the key bar and give it the keys."""
+        self.dismiss_prompt()
+        self._asking = prompt
+        self.mount(prompt, before=self.query_one("#notice"))
+        prompt.focus()
+
+    def dismiss_prompt(self) -> None:
+        """Take the input line away."""
+        if self._asking is not None:
+            self.set_focus(None)
+            self._asking.remove()
+            self._asking = None
+
+    def on_prompt_given(self, event: Prompt.Given) -> None:
+        """An input line was sent or given up."""
+        if event.prompt is not self._asking:
+            return
+        event.stop()
+        self.dismiss_prompt()
+        if event.prompt.what == ":":
+            if event.text and event.text.strip():
+                self.specops.command(event.text.strip())
+        else:
+            self.given(event.prompt.what, event.text)
+
+    def given(self, what: str, text: str | None) -> None:
+        """An input line of this screen's own; ``None`` when it was given up."""
+
+    def report(self, error: SpecopsError) -> None:
+        """One line for an error."""
+        self.specops.say(str(error), "bad")
+
+    # ---- actions that exist everywhere
+
+    def action_help(self) -> None:
+        """``?``."""
+        self.specops.places.help(self.SCOPE)
+
+    def action_command(self) -> None:
+        """``:``."""
+        app = self.specops
+        self.ask(Prompt(":", value="", placeholder="command", history=app.history_of(":"),
+                        complete=app.complete))  # fmt: skip
+
+    def action_back(self) -> None:
+        """Esc: one place back, never out."""
+        self.specops.places.back()
+
+    def action_quit(self) -> None:
+        """Leave; asks when an action is running."""
+        self.specops.places.leave()
+
+    def action_go_fleet(self) -> None:
+        """``1``."""
+        self.specops.places.fleet()
+
+    def action_go_host(self) -> None:
+        """``2``."""
+        host, _ = self.where()
+        self.specops.places.host(host)
+
+    def action_go_log(self) -> None:
+        """``3``."""
+        self.specops.places.log(*self.where())
+
+    def action_logs(self) -> None:
+        """``l``."""
+        self.specops.places.log(*self.where())
+
+    def action_presets(self) -> None:
+        """``p``."""
+        self.specops.places.presets()
+
+    def action_activity(self) -> None:
+        """``a``."""
+        self.specops.places.activity()
+
+    def action_notices(self) -> None:
+        """``n``."""
+        self.specops.places.notices()
+
+    def action_refresh(self) -> None:
+        """``r``."""
+        host, _ = self.where()
+        self.specops.refresh_host(host)
+
+    async def action_shell(self) -> None:
+        """``!``."""
+        host, _ = self.where()
+        if host is not None:
+            await self.specops.places.shell(host)
+
+    # ---- moving
+
+    def action_down(self) -> None:
+        """One down."""
+        if target := self.movable():
+            target.move(1)
+
+    def action_up(self) -> None:
+        """One up."""
+        if target := self.movable():
+            target.move(-1)
+
+    def action_page_down(self) -> None:
+        """One screen down."""
+        if target := self.movable():
+            target.page(1)
+
+    def action_page_up(self) -> None:
+        """One screen up."""
+        if target := self.movable():
+            target.page(-1)
+
+    def action_top(self) -> None:
+        """The first."""
+        if target := self.movable():
+            target.move(-(1 << 30))
+
+    def action_bottom(self) -> None:
+        """The last."""
+        if target := self.movable():
+            target.move(1 << 30)
+
+    # ---- changing a host; every one goes through the plan dialog
+
+    def action_relaunch(self) -> None:
+        """``R``: choose presets, then the plan."""
+        self.specops.choose_and_propose("relaunch", *self.where())
+
+    def action_launch(self) -> None:
+        """``L``."""
+        self.specops.propose("launch", *self.where())
+
+    def action_stop(self) -> None:
+        """``S``."""
+        self.specops.propose("stop", *self.where())
+
+    def action_kill_zombies(self) -> None:
+        """``Z``."""
+        host, _ = self.where()
+        self.specops.propose("kill-zombies", host, None)
+
+    def action_clean(self) -> None:
+        """``C``."""
+        host, _ = self.where()
+        self.specops.propose("clean", host, None)
+
+    # ---- data
+
+    def view(self, host: str | None) -> HostView | None:
+        """The newest view of a host."""
+        return self.specops.views.get(host) if host else None
+
+    def server_state(self, host: str | None, server: str | None) -> ServerState | None:
+        """The newest state of a server."""
+        view = self.view(host)
+        if view is None:
+            return None
+        return next((state for state in view.servers if state.name == server), None)
+
+
+class Rule(Lines):
+    """A horizontal line."""
+
+    def __init__(self) -> None:
+        super().__init__(classes="rule")
+
+    def line_at(self, y: int) -> tuple[Line, str]:
+        """The line."""
+        return line("─" * self.size.width), ""
+
+    def get_content_height(self, *args: object) -> int:
+        """One row."""
+        return 1

@@ -1,0 +1,130 @@
+"""``:`` lines: places of the console itself, actions with their dialog, and any other command."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NoReturn
+
+from console.errors import SpecopsError, UsageError
+from console.keys import BY_ID, CLI_WORDS, OWN_WORDS
+from console.text import lines
+
+if TYPE_CHECKING:
+    from console.app import SpecopsApp
+
+_LIVE = {"watch", "console", "serve", "exporter"}
+"""Commands that do not end by themselves: the console's own screens show the same."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, place=f":{self.prog}")
+
+
+def _launch_parser(word: str) -> _Parser:
+    """The options that a launch takes here; the same words as on the command line."""
+    parser = _Parser(prog=word, add_help=False)
+    parser.add_argument("server")
+    parser.add_argument("--preset")
+    parser.add_argument("--nccl")
+    for ignored in ("--wait", "--yes", "--dry-run"):  # the dialog asks and shows all of that
+        parser.add_argument(ignored, action="store_true")
+    return parser
+
+
+class CommandLine:
+    """Runs what was typed after ``:``."""
+
+    def __init__(self, app: SpecopsApp) -> None:
+        self._app = app
+
+    def run(self, text: str) -> None:
+        """One line.
+
+        Raises:
+            UsageError: not a command line, or a name that does not exist.
+        """
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise UsageError(f"{error}", place=f":{text}") from error
+        word, rest = words[0], words[1:]
+        if word in ("q", "quit", "exit"):
+            self._app.places.leave()
+        elif word == "specops" and rest:
+            self.run(shlex.join(rest))
+        elif word in OWN_WORDS:
+            self._own(word, rest)
+        elif (action := BY_ID.get(word)) is not None and action.dangerous:
+            self._act(word, rest)
+        elif word == "logs" and len(rest) == 1:
+            server = self._app.config.server(rest[0])
+            self._app.places.log(server.host, server.name)
+        elif word in CLI_WORDS and word not in _LIVE:
+            self._app.run_worker(self._show(text), group="command", exit_on_error=False)
+        else:
+            raise UsageError(f"no command '{word}'", place=":", hint=_near(word))
+
+    def _own(self, word: str, rest: list[str]) -> None:
+        app = self._app
+        if word == "export":
+            app.places.export()
+        elif not rest:
+            raise UsageError(f"{word} what?", place=f":{word}")
+        elif word == "host":
+            app.places.host(app.config.host(rest[0]).name)
+        elif word == "server":
+            server = app.config.server(rest[0])
+            app.places.server(server.host, server.name)
+        elif word == "theme":
+            app.places.theme(rest[0])
+
+    def _act(self, word: str, rest: list[str]) -> None:
+        """A command that changes a host: the same plan and dialog as its key."""
+        app = self._app
+        if word in ("launch", "relaunch", "stop"):
+            given = _launch_parser(word).parse_args(rest)
+            server = app.config.server(given.server)
+            options = {} if word == "stop" else {"speculative": given.preset, "nccl": given.nccl}
+            options = {name: value for name, value in options.items() if value}
+            app.propose(word, server.host, server.name, **options)
+        elif word == "kill-zombies":
+            names = [name for name in rest if not name.startswith("-")]
+            if not names:
+                raise UsageError("kill-zombies on which host?", place=":kill-zombies")
+            app.propose_on([app.config.host(name).name for name in names], word)
+        elif word in ("resume", "undo") and len(rest) == 1:
+            app.propose(word, app.host_of_plan(rest[0]), None, plan_id=rest[0])
+        else:
+            raise UsageError(f"use the key for {word}", place=f":{word}", hint="? shows it")
+
+    async def _show(self, text: str) -> None:
+        from console.screens.reading import Reading  # noqa: PLC0415 - only when asked for
+
+        app = self._app
+        if app.actions is None:
+            app.say("not connected yet; a moment", "warn")
+            return
+        app.say(f":{text} …")
+        try:
+            output = await app.actions.run_command(text)
+        except SpecopsError as error:
+            app.say(str(error), "bad")
+            return
+        app.notices.drop(f":{text} …")
+        role = "plain" if output.code == 0 else "warn"
+        body = [(part, "plain") for part in lines(output.text.rstrip("\n"))]
+        await app.push_screen(Reading(f":{text} (exit {output.code})", [*body, ("", role)]))
+
+
+def _near(word: str) -> str:
+    from console.config import nearest  # noqa: PLC0415 - imports yaml's reader
+
+    return nearest(word, [*CLI_WORDS, *OWN_WORDS])
+
+
+def names(app: SpecopsApp) -> Iterable[str]:
+    """What completion offers after the command word."""
+    return (*app.config.servers, *app.config.hosts)

@@ -1,0 +1,163 @@
+"""From a key to a changed host: plan, dialog, execution. The one way anything is ever changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from console.errors import SpecopsError
+from console.keys import BY_ID
+from console.model import Plan
+from console.screens.plan import PlanDialog
+from widgets.words import safe
+
+if TYPE_CHECKING:
+    from console.app import SpecopsApp
+
+LAUNCHES = ("launch", "relaunch")
+
+
+class Doing:
+    """What is being done now, and how it is proposed."""
+
+    def __init__(self, app: SpecopsApp) -> None:
+        self._app = app
+        self.running: dict[str, Plan] = {}
+        """Plans in execution by id."""
+        self.hosts_of_plans: dict[str, str] = {}
+        """Which host each plan of the audit file was for, once it was read."""
+
+    def propose(
+        self, action: str, host: str | None, server: str | None, options: Mapping[str, Any]
+    ) -> None:
+        """Make a plan and show it. A read-only console refuses before it asks anybody."""
+        app = self._app
+        known = BY_ID.get(action)
+        if app.read_only and (known is None or known.dangerous):
+            app.say(f"{action}: this console is read-only", "warn")
+            return
+        if host is None:
+            app.say(f"{action}: no host here", "warn")
+            return
+        if action in ("stop", *LAUNCHES) and server is None:
+            app.say(f"{action}: put the cursor on a server first", "warn")
+            return
+        app.run_worker(
+            self._propose(action, host, server, dict(options)), group="plan", exclusive=True,
+            exit_on_error=False,
+        )  # fmt: skip
+
+    def propose_on(self, hosts: Sequence[str], action: str) -> None:
+        """The same on several hosts: one plan, one dialog and one answer for each."""
+        if len(hosts) == 1:
+            self.propose(action, hosts[0], None, {})
+            return
+
+        async def each() -> None:
+            for host in hosts:
+                await self._propose(action, host, None, {})
+
+        self._app.run_worker(each(), group="plan", exclusive=True, exit_on_error=False)
+
+    async def _propose(
+        self, action: str, host: str, server: str | None, options: dict[str, Any]
+    ) -> None:
+        app = self._app
+        if app.actions is None:
+            app.say("not connected yet; a moment", "warn")
+            return
+        app.say(f"{action}: making the plan…")
+        try:
+            plan = await app.actions.plan(action, host, server, **options)
+        except SpecopsError as error:
+            app.say(str(error), "bad")
+            return
+        stream = app.actions.preflight_stream(plan) if action in LAUNCHES else None
+        app.notices.drop(f"{action}: making the plan…")
+        answer = await app.push_screen_wait(app.made(PlanDialog, plan, stream))
+        if answer == "presets":
+            self.choose(action, host, server)
+
+    def choose(self, action: str, host: str | None, server: str | None) -> None:
+        """Ask for presets first, then propose."""
+        if server is None or host is None:
+            self.propose(action, host, server, {})
+            return
+        self._app.run_worker(
+            self._choose(action, host, server), group="plan", exclusive=True, exit_on_error=False
+        )
+
+    async def _choose(self, action: str, host: str, server: str) -> None:
+        from console.screens.choose import ChoosePresets  # noqa: PLC0415 - only when asked for
+
+        try:
+            presets = self._app.presets()
+        except SpecopsError as error:
+            self._app.say(str(error), "bad")
+            return
+        configured = self._app.config.servers.get(server)
+        dialog = ChoosePresets(
+            f"{action} {safe(server)}", presets,
+            speculative=configured.speculative if configured else None,
+            nccl=configured.nccl if configured else None,
+        )  # fmt: skip
+        chosen = await self._app.push_screen_wait(dialog)
+        if chosen is not None:
+            await self._propose(action, host, server, dict(chosen))
+
+    def execute(self, plan: Plan, dialog: PlanDialog) -> None:
+        """Do a confirmed plan. It goes on when its dialog is closed; the end is always said."""
+        self.running[plan.id] = plan
+        self._app.run_worker(self._execute(plan, dialog), group="execute", exit_on_error=False)
+
+    async def _execute(self, plan: Plan, dialog: PlanDialog) -> None:
+        app, actions = self._app, self._app.actions
+        assert actions is not None  # a plan came from it
+        what = f"{plan.action} {safe(plan.server or plan.host)}"
+        begun = time.monotonic()
+        text, role = f"{what}: done", "ok"
+        dialog.begun(0)
+        try:
+            async for result in actions.execute(plan):
+                if dialog.is_attached:
+                    dialog.ended(result)
+                if result.outcome in ("failed", "refused"):
+                    kind = plan.steps[result.step].kind.value
+                    text = f"{what}: {kind} {result.outcome}: {safe(result.detail)}"
+                    role = "bad"
+        except SpecopsError as error:
+            text, role = f"{what}: {error}", "bad"
+        finally:
+            self.running.pop(plan.id, None)
+            app.refresh_host(plan.host, quiet=True)
+        text += f" ({time.monotonic() - begun:.0f} s)"
+        app.say(text, role)
+        if role == "bad" or plan.action in LAUNCHES:
+            app.alert(text)
+        if dialog.is_attached:
+            dialog.finished(text, role)
+
+    def save_plan(self, plan: Plan) -> str:
+        """Write a plan as JSON where the operator's state lives; says where, or why not."""
+        from console.actions.plan import plan_to_json  # noqa: PLC0415 - only when asked for
+        from console.config import state_dir  # noqa: PLC0415
+
+        folder = state_dir() / "plans"
+        path = folder / f"{safe(plan.id)}.json"
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            text = json.dumps(plan_to_json(plan), indent=2, ensure_ascii=False)
+            write_private(path, text.encode())
+        except OSError as error:
+            return f"not written: {error}"
+        return f"written, nothing done: {path}"
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file that only the operator can read."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(data)

@@ -1,0 +1,94 @@
+"""Keeps a log view fed from a host: one task, batches, a line for everything that happens."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from console.errors import SpecopsError
+from console.logstore import LogStore
+from console.remote import LogSource
+from widgets.log_view import LogView
+from widgets.words import safe
+
+if TYPE_CHECKING:
+    from console.screens.base import Place
+
+DRAW_S = 0.05
+"""Shortest time between two drawings of a log that pours in."""
+
+PIECE = 64 * 1024
+"""Bytes taken in at a time: a chunk of any size never holds the event loop."""
+
+SETTLE_S = 0.25
+"""A cursor that only passes over a server opens no log there."""
+
+
+class Following:
+    """Follows one log at a time for one screen."""
+
+    def __init__(self, screen: Place, *, last_lines: int | None = None) -> None:
+        self._screen = screen
+        self._last_lines = last_lines
+        self._source: tuple[str, LogSource] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._due = False
+        self.lag_bytes: int | None = None
+        """How far the host's log was ahead of the last chunk; ``None`` before the first."""
+
+    def follow(self, host: str | None, source: LogSource | None, view: LogView) -> None:
+        """Follow this log in the view, unless that is what is being done."""
+        actions = self._screen.specops.actions
+        wanted = (host, source) if host is not None and source is not None else None
+        if wanted == self._source or (wanted is not None and actions is None):
+            return
+        self.stop()
+        self._source = wanted
+        view.replace(LogStore())
+        if wanted is not None:
+            run = self._run(wanted[0], wanted[1], view)
+            self._task = asyncio.get_running_loop().create_task(run)
+
+    def stop(self) -> None:
+        """Follow nothing."""
+        if self._task is not None:
+            self._task.cancel()
+        self._task, self._source = None, None
+
+    async def _run(self, host: str, source: LogSource, view: LogView) -> None:
+        store, actions = view.store, self._screen.specops.actions
+        assert actions is not None
+        if self._last_lines is not None:
+            await asyncio.sleep(SETTLE_S)
+        drawn = 0.0
+        try:
+            async for chunk in actions.tail(host, source, last_lines=self._last_lines):
+                self.lag_bytes = chunk.lag_bytes
+                if chunk.gap_bytes:
+                    store.gap(chunk.gap_bytes)
+                if chunk.event:
+                    store.note(f"log {safe(chunk.event)}")
+                for at in range(0, len(chunk.data), PIECE):
+                    store.append(chunk.data[at : at + PIECE])
+                    if time.monotonic() - drawn >= DRAW_S:
+                        view.changed()
+                        drawn = time.monotonic()
+                        await asyncio.sleep(0)
+                self._later(view)
+        except SpecopsError as error:
+            store.note(f"log lost: {safe(str(error))}")
+            self._screen.report(error)
+        finally:
+            if view.is_attached:
+                view.changed()
+
+    def _later(self, view: LogView) -> None:
+        """One drawing after the last chunk of a burst."""
+        if not self._due:
+            self._due = True
+            view.set_timer(DRAW_S, lambda: self._draw(view))
+
+    def _draw(self, view: LogView) -> None:
+        self._due = False
+        view.changed()

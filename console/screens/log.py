@@ -1,0 +1,253 @@
+"""One log, whole: follow, search, filter, jump from error to error."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.widget import Widget
+
+from console.errors import SpecopsError
+from console.logsearch import Matcher
+from console.logstore import LogStore
+from console.remote import LogSource
+from console.screens.base import Movable, Place
+from console.screens.following import Following
+from widgets.bars import size
+from widgets.log_view import LogView
+from widgets.paint import Lines, fit, line, width_of
+from widgets.prompt import Prompt
+from widgets.words import safe
+
+if TYPE_CHECKING:
+    from console.app import SpecopsApp
+
+
+def source_of(app: SpecopsApp, host: str, server: str) -> LogSource | None:
+    """Where the log of a server is: of its newest run, else as configured."""
+    configured = app.config.servers.get(server)
+    runner = configured.runner if configured else None
+    if (
+        runner is not None
+        and runner.kind == "systemd"
+        and runner.unit
+        and not configured_log(app, server)
+    ):
+        return LogSource(unit=runner.unit)
+    if runner is not None and runner.kind == "docker" and runner.container:
+        return LogSource(container=runner.container)
+    view = app.views.get(host)
+    runs = [run for run in view.runs if run.server == server and run.log] if view else []
+    if runs:
+        return LogSource(path=max(runs, key=lambda run: run.launched_at).log)
+    path = configured_log(app, server)
+    return LogSource(path=path) if path and "{" not in path else None
+
+
+def configured_log(app: SpecopsApp, server: str) -> str | None:
+    """The path in hosts.yaml, if there is one."""
+    configured = app.config.servers.get(server)
+    return configured.log if configured else None
+
+
+def name_of(source: LogSource) -> str:
+    """What a source is called."""
+    return source.path or source.unit or source.container or "?"
+
+
+class LogScreen(Place):
+    """The log of one server (or a file of this machine)."""
+
+    SCOPE: ClassVar[str] = "log"
+
+    def __init__(
+        self, host: str, server: str, source: LogSource, *, at_error: bool = False
+    ) -> None:
+        super().__init__()
+        self._host, self._server, self._source = host, server, source
+        self._at_error = at_error
+        self._following = Following(self)
+
+    # ---- layout
+
+    def body(self) -> list[Widget]:
+        """The log and its status line."""
+        self._view = LogView(LogStore(), id="log")
+        return [self._view, Lines(id="hint")]
+
+    def crumbs(self) -> str:
+        """Host, server, log."""
+        return f"fleet > {safe(self._host)} > {safe(self._server)} > {safe(name_of(self._source))}"
+
+    def where(self) -> tuple[str | None, str | None]:
+        """The server whose log it is."""
+        return self._host, self._server
+
+    def movable(self) -> Movable:
+        """The log."""
+        return self._view
+
+    def views_changed(self) -> None:
+        """The head; and follow, as soon as there is a connection."""
+        self.show_head()
+        self._following.follow(self._host, self._source, self._view)
+        self.show_status()
+
+    def on_unmount(self) -> None:
+        """Stop following."""
+        self._following.stop()
+
+    def on_log_view_status(self) -> None:
+        """The view's state has changed."""
+        if self._at_error and self._view.store.errors:
+            self._at_error = False
+            self._view.next_error(-1)
+        self.show_status()
+
+    def show_status(self) -> None:
+        """Follow, filter, position; lag and what was dropped."""
+        store, lag = self._view.store, self._following.lag_bytes
+        left = f" {self._view.status()}"
+        right = (
+            f"lag {size(lag)} · dropped {size(store.skipped_bytes) if store.skipped_bytes else 0} "
+        )
+        room = max(0, self.size.width - width_of(right))
+        role = "warn" if store.skipped_bytes else "dim"
+        self.query_one("#hint", Lines).show([line((fit(left, room), "strong"), (right, role))])
+
+    # ---- keys
+
+    def action_follow(self) -> None:
+        """``f``."""
+        self._view.toggle_follow()
+
+    def action_next_error(self) -> None:
+        """``e``."""
+        if not self._view.next_error(1):
+            self.specops.say("no error in this log so far")
+
+    def action_previous_error(self) -> None:
+        """``E``."""
+        if not self._view.next_error(-1):
+            self.specops.say("no error in this log so far")
+
+    def action_search(self) -> None:
+        """``/``."""
+        self.ask(
+            Prompt("/", placeholder="text or /regex/", history=self.specops.history_of("log/"))
+        )
+
+    def action_narrow(self) -> None:
+        """``&``."""
+        history = self.specops.history_of("log&")
+        self.ask(Prompt("&", placeholder="only lines with text, /regex/ or !text", history=history))
+
+    def given(self, what: str, text: str | None) -> None:
+        """A search or a filter."""
+        if text is None:
+            return
+        try:
+            matcher = Matcher(text) if text else None
+        except SpecopsError as error:
+            self.report(error)
+            return
+        if text:
+            self.specops.history_of(f"log{what}").insert(0, text)
+        if what == "/":
+            self._view.find(matcher)
+        else:
+            self._view.narrow_to(matcher)
+
+    def action_next_hit(self) -> None:
+        """``n``."""
+        self._hit(1)
+
+    def action_previous_hit(self) -> None:
+        """``N``."""
+        self._hit(-1)
+
+    def _hit(self, step: int) -> None:
+        if self._view.search is None:
+            self.action_search()
+        elif not self._view.next_hit(step) and self._view.search.done:
+            self.specops.say(f"no line with {self._view.search.matcher.text}")
+
+    def action_back(self) -> None:
+        """End the search, then the filter, then leave."""
+        if self._view.search is not None:
+            self._view.find(None)
+        elif self._view.rows.narrow is not None:
+            self._view.narrow_to(None)
+        else:
+            super().action_back()
+
+    def action_top(self) -> None:
+        """``g``."""
+        self._view.top()
+
+    def action_bottom(self) -> None:
+        """``G``: the end, and follow."""
+        self._view.bottom()
+
+    def action_fold(self) -> None:
+        """``o``."""
+        self._view.toggle_fold()
+
+    def action_timestamps(self) -> None:
+        """``t``."""
+        self._view.toggle_times()
+
+    def action_wrap(self) -> None:
+        """``w``."""
+        self._view.toggle_wrap()
+
+    def action_left(self) -> None:
+        """``←``."""
+        self._view.shift(-20)
+
+    def action_right(self) -> None:
+        """``→``."""
+        self._view.shift(20)
+
+    def action_mark(self) -> None:
+        """Space."""
+        self._view.toggle_mark()
+
+    def action_unmark(self) -> None:
+        r"""``\``."""
+        self._view.marks.clear()
+        self._view.refresh()
+
+    def action_copy(self) -> None:
+        """``c``."""
+        self.specops.copy(self._view.chosen_text())
+
+    def action_save(self) -> None:
+        """``s``: what is shown (filtered lines only, when filtered) to a file of the operator's."""
+        from console.config import state_dir  # noqa: PLC0415 - when asked for
+
+        folder = state_dir() / "logs"
+        path = folder / f"{safe(self._server)}-{time.strftime('%Y%m%d-%H%M%S')}.log"
+        self.run_worker(self._save(path), group="save", exit_on_error=False)
+
+    async def _save(self, path: Path) -> None:
+        import asyncio  # noqa: PLC0415
+
+        rows, store = self._view.rows, self._view.store
+        count = len(rows) if rows.narrow is not None else len(store)
+
+        def write() -> None:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with path.open("xb") as file:
+                path.chmod(0o600)
+                for row in range(count):
+                    number = rows.line(row) if rows.narrow is not None else row
+                    file.write(store.raw(number) + b"\n")
+
+        try:
+            await asyncio.to_thread(write)
+        except OSError as error:
+            self.specops.say(f"not saved: {error}", "bad")
+            return
+        self.specops.say(f"saved {count} lines: {path}", "ok")

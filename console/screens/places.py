@@ -1,0 +1,174 @@
+"""Going from place to place: one fleet at the bottom, at most one of each kind above it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.app import SuspendNotSupported
+
+from console.errors import UsageError
+from console.model import Host
+from console.screens.base import Place
+
+if TYPE_CHECKING:
+    from console.app import SpecopsApp
+
+
+class Places:
+    """Opens screens. ``selected`` is the host and server last looked at."""
+
+    def __init__(self, app: SpecopsApp) -> None:
+        self._app = app
+        self.selected: tuple[str | None, str | None] = (None, None)
+        self._asked_at = float("-inf")
+
+    def open(self, screen: Place) -> None:
+        """Open a place above the fleet; at most one of a kind, so that Esc is never far."""
+        for at, shown in enumerate(self._app.screen_stack):
+            if isinstance(shown, Place) and shown.SCOPE == screen.SCOPE and at > 1:
+                while len(self._app.screen_stack) > at:
+                    self._app.pop_screen()
+                break
+        self._app.push_screen(screen)
+
+    def back(self) -> None:
+        """One place back; the fleet stays."""
+        if len(self._app.screen_stack) > 2:
+            self._app.pop_screen()
+
+    def fleet(self) -> None:
+        """To the fleet."""
+        while len(self._app.screen_stack) > 2:
+            self._app.pop_screen()
+
+    def host(self, host: str | None) -> None:
+        """To a host."""
+        from console.screens.host import HostScreen  # noqa: PLC0415 - when opened
+
+        name = host or self.selected[0]
+        if name is not None:
+            self.open(self._app.made(HostScreen, name))
+
+    def server(self, host: str, server: str) -> None:
+        """To a server."""
+        from console.screens.server import ServerScreen  # noqa: PLC0415 - when opened
+
+        self.selected = (host, server)
+        self.open(self._app.made(ServerScreen, host, server))
+
+    def log(self, host: str | None, server: str | None, *, at_error: bool = False) -> None:
+        """To the log of a server."""
+        from console.screens.log import LogScreen, source_of  # noqa: PLC0415 - when opened
+
+        if host is None or server is None:
+            host, server = self.selected
+        source = source_of(self._app, host, server) if host and server else None
+        if host is None or server is None or source is None:
+            self._app.say("no log: put the cursor on a server that was launched", "warn")
+            return
+        self.selected = (host, server)
+        self.open(self._app.made(LogScreen, host, server, source, at_error=at_error))
+
+    def presets(self) -> None:
+        """To the presets."""
+        from console.screens.presets import PresetsScreen  # noqa: PLC0415 - when opened
+
+        self.open(self._app.made(PresetsScreen))
+
+    def activity(self) -> None:
+        """To runs and audit."""
+        from console.screens.activity import ActivityScreen  # noqa: PLC0415 - when opened
+
+        self.open(self._app.made(ActivityScreen))
+
+    def help(self, scope: str) -> None:
+        """The keys of a screen."""
+        from console.screens.help import Help  # noqa: PLC0415 - when opened
+
+        self._app.push_screen(Help(self._app.keys, scope))
+
+    def notices(self) -> None:
+        """What happened."""
+        from console.screens.reading import notices_reading  # noqa: PLC0415 - when opened
+
+        self._app.notices.seen()
+        self._app.push_screen(notices_reading(self._app.notices))
+
+    def leave(self) -> None:
+        """Quit; while a plan runs only the second time within five seconds."""
+        running = self._app.doing.running
+        now = self._app.now()
+        if running and now - self._asked_at > 5:
+            self._asked_at = now
+            what = ", ".join(f"{plan.action} on {plan.host}" for plan in running.values())
+            hint = "again within 5 s leaves it unfinished; specops resume can finish it"
+            self._app.say(f"still running: {what}; {hint}", "warn")
+            return
+        self._app.exit()
+
+    def theme(self, name: str) -> None:
+        """Other colours."""
+        known = self._app.available_themes
+        wanted = f"specops-{name}" if f"specops-{name}" in known else name
+        if wanted not in known:
+            short = "dark, light, contrast, 16"
+            raise UsageError(f"no theme '{name}'", hint=f"there are {short} and {', '.join(known)}")
+        self._app.theme = wanted
+
+    def export(self) -> None:
+        """This screen as SVG into the folder that the console was started from."""
+        name = f"specops-{time.strftime('%Y%m%d-%H%M%S')}.svg"
+        try:
+            Path(name).write_text(self._app.export_screenshot(), encoding="utf-8")
+        except OSError as error:
+            self._app.say(f"not written: {error}", "bad")
+            return
+        self._app.say(f"written: {Path(name).resolve()}")
+
+    async def shell(self, host: str) -> None:
+        """``ssh`` to a host, or this machine's own shell; the console waits behind it."""
+        argv = shell_argv(self._app.config.hosts[host], self._app.config.hosts)
+        if self._app.is_headless:
+            self._app.say(f"would run: {' '.join(argv)}")
+            return
+        try:
+            with self._app.suspend():
+                # NO_COLOR is taken out of the environment by the terminal library.
+                env = {**os.environ, **({"NO_COLOR": "1"} if self._app.no_color else {})}
+                done = await asyncio.to_thread(subprocess.run, argv, env=env, check=False)
+        except (OSError, SuspendNotSupported) as error:
+            self._app.say(f"{argv[0]}: {error}", "bad")
+            return
+        self._app.refresh()
+        self._app.say(f"{argv[0]} to {host} ended with {done.returncode}")
+
+
+def shell_argv(host: Host, hosts: Mapping[str, Host]) -> list[str]:
+    """The command that gives the operator a shell on a host, inside its ``via`` target.
+
+    Every name in it was checked against a pattern when hosts.yaml was read.
+    """
+    inner: list[str] = []
+    if host.via is not None and host.via.kind == "pct":
+        inner = ["pct", "enter", host.via.name]
+    elif host.via is not None:
+        inner = ["docker", "exec", "-it", host.via.name, "/bin/sh"]
+    if host.transport == "local":
+        return inner or [os.environ.get("SHELL", "/bin/sh")]
+    argv = ["ssh", "-p", str(host.port), "-l", host.user]
+    for path in host.identity_files:
+        argv += ["-i", path]
+    if host.known_hosts:
+        argv += ["-o", f"UserKnownHostsFile={host.known_hosts}"]
+    if host.jump:
+        through = hosts.get(host.jump)
+        argv += ["-J", f"{through.user}@{through.address}:{through.port}" if through else host.jump]
+    if inner:
+        argv.append("-t")
+    return [*argv, "--", host.address or host.name, *inner]

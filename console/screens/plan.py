@@ -1,0 +1,210 @@
+"""The plan dialog: exactly what is done, to what; Cancel has the focus and Enter is never yes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Literal
+
+from textual.widget import Widget
+
+from console.errors import SpecopsError
+from console.model import Finding, Plan, Severity, StepResult
+from console.screens.dialog import Dialog
+from widgets.paint import Line, Lines, line, wrap
+from widgets.plan import finding_lines, is_bulk, step_lines, summary_lines, touches
+from widgets.prompt import Prompt
+from widgets.words import safe
+
+Answer = Literal["yes", "presets"]
+
+
+class PlanDialog(Dialog[Answer | None]):
+    """Shows a plan, asks, and then shows how each step ends.
+
+    The plan is the one that is executed: whatever the screen behind shows by then, these are the
+    processes. ``dangerous`` plans that touch several things want the host's name typed first.
+    """
+
+    SCOPE = "plan"
+
+    def __init__(self, plan: Plan, findings: AsyncIterator[Finding] | None = None) -> None:
+        super().__init__()
+        self.plan = plan
+        self.state: Literal["asking", "running", "done"] = "asking"
+        self.findings: list[Finding] = list(plan.findings)
+        self.checking = findings is not None
+        self.unlocked = not is_bulk(plan)
+        self.whole = False
+        self._stream = findings
+        self._results: dict[int, StepResult] = {}
+        self._at_step: int | None = None
+        self._said: Line = ()
+
+    # ---- layout
+
+    def heading(self) -> str:
+        """What is about to be done."""
+        server = f" {safe(self.plan.server)}" if self.plan.server else ""
+        return f"{self.plan.action}{server} on {safe(self.plan.host)}"
+
+    def body(self) -> list[Widget]:
+        """The steps, and where several things are touched a line for the host's name."""
+        parts: list[Widget] = [Lines(id="content")]
+        if not self.unlocked:
+            host = self.plan.host
+            parts.append(Prompt("host", placeholder=f"type {host} to allow y", id="typed"))
+        return parts
+
+    def on_mount(self) -> None:
+        """Draw, start preflight, take the keys."""
+        self.set_class(any(step.dangerous for step in self.plan.steps), "-dangerous")
+        if not self.unlocked:
+            self.query_one(Prompt).focus()
+        if self._stream is not None:
+            self.run_worker(self._preflight(self._stream), exit_on_error=False)
+        self.draw()
+
+    def on_resize(self) -> None:
+        """Wrap for the new width."""
+        self.call_after_refresh(self.draw)
+
+    async def _preflight(self, stream: AsyncIterator[Finding]) -> None:
+        try:
+            async for finding in stream:
+                self.findings.append(finding)
+                self.draw()
+        except SpecopsError as error:
+            self._said = line((str(error), "bad"))
+        finally:
+            self.checking = False
+            if self.is_attached:
+                self.draw()
+
+    # ---- drawing
+
+    def draw(self) -> None:
+        """Everything, as it is now."""
+        if not self.is_mounted:
+            return
+        width, height = self.room()
+        lines: list[Line] = summary_lines(self.plan, width)
+        lines += finding_lines(self.findings, width, running=self.checking)
+        lines += step_lines(
+            self.plan, width, whole=self.whole, results=self._results, running=self._at_step
+        )
+        if not self.plan.steps:
+            lines.append(line(("nothing to do", "strong")))
+        if self._said:
+            text = "".join(part for part, _ in self._said)
+            lines += [line((part, self._said[0][1])) for part in wrap(text, width, limit=3)]
+        content = self.query_one("#content", Lines)
+        content.styles.height = min(len(lines), height - (0 if self.unlocked else 2))
+        content.show(lines)
+        self._draw_foot(len(lines) > height)
+
+    def _draw_foot(self, cut: bool) -> None:
+        more = [("j k scroll", "dim")] if cut else []
+        if self.state == "running":
+            self.foot(("running…", "accent"), ("[ Esc: to the background ]", "focus"), *more)
+        elif self.state == "done":
+            self.foot(("[ Close ]", "focus"), *more)
+        elif self.unlocked and self.plan.steps:
+            yes = ("y  do it", "bad" if self.has_class("-dangerous") else "key")
+            presets = [("p  presets", "key")] if self.plan.action in ("launch", "relaunch") else []
+            rest = [("d  dry run to file", "key"), ("v  all", "key"), ("[ Cancel ]", "focus")]
+            self.foot(yes, *presets, *rest, *more)
+        elif self.plan.steps:
+            count = f"{touches(self.plan)} targets: type the host's name first"
+            self.foot((count, "warn"), ("[ Cancel ]", "focus"), *more)
+        else:
+            self.foot(("[ Close ]", "focus"))
+
+    # ---- the typed name
+
+    def on_input_changed(self) -> None:
+        """The host's name, letter by letter; when it is right the keys become keys again."""
+        typed = self.query_one(Prompt)
+        if typed.value == self.plan.host and not self.unlocked:
+            self.unlocked = True
+            self.set_focus(None)
+            typed.remove()
+            self.draw()
+
+    def on_prompt_given(self, event: Prompt.Given) -> None:
+        """Enter and Esc in the line are Cancel too."""
+        event.stop()
+        self.action_cancel()
+
+    # ---- keys
+
+    def action_confirm(self) -> None:
+        """``y``: only when it was unlocked, preflight is through and found no error."""
+        if self.state != "asking" or not self.unlocked or not self.plan.steps:
+            return
+        errors = sum(finding.severity is Severity.ERROR for finding in self.findings)
+        if self.checking:
+            self._said = line(("preflight is still asking; y again when it is done", "warn"))
+        elif errors:
+            self._said = line(
+                (f"preflight found {errors} error(s): this launch would fail. Nothing done.", "bad")
+            )
+        else:
+            self.state = "running"
+            self._said = ()
+            self.specops.doing.execute(self.plan, self)
+        self.draw()
+
+    def action_choose(self) -> None:
+        """``p``: back to the choice of presets."""
+        if self.state == "asking" and self.plan.action in ("launch", "relaunch"):
+            self.dismiss("presets")
+
+    def action_dry_run(self) -> None:
+        """``d``: the plan as JSON in a file."""
+        if self.state == "asking":
+            self._said = line((self.specops.doing.save_plan(self.plan), "accent"))
+            self.draw()
+
+    def action_whole(self) -> None:
+        """``v``: every target and the whole command lines."""
+        self.whole = not self.whole
+        self.draw()
+
+    def action_down(self) -> None:
+        """Scroll."""
+        self.query_one("#content", Lines).scroll_lines(1)
+
+    def action_up(self) -> None:
+        """Scroll."""
+        self.query_one("#content", Lines).scroll_lines(-1)
+
+    def action_page_down(self) -> None:
+        """Scroll."""
+        self.query_one("#content", Lines).scroll_lines(10)
+
+    def action_page_up(self) -> None:
+        """Scroll."""
+        self.query_one("#content", Lines).scroll_lines(-10)
+
+    # ---- while it runs
+
+    def begun(self, step: int) -> None:
+        """A step has begun."""
+        self._at_step = step
+        self.draw()
+
+    def ended(self, result: StepResult) -> None:
+        """A step has ended."""
+        self._results[result.step] = result
+        self._at_step = result.step + 1
+        self.draw()
+
+    def finished(self, text: str, role: str) -> None:
+        """All is over, well or not."""
+        self.state = "done"
+        self._at_step = None
+        self._said = line((text, role))
+        self.draw()
+
+
+__all__ = ["Answer", "PlanDialog"]

@@ -1,0 +1,60 @@
+"""Why a fleet row is as it is: facts on one line, then reasons, the strongest first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from console.model import Server
+from widgets.bars import age, mib
+from widgets.fleet import FleetRow
+from widgets.paint import Line, line, wrap
+from widgets.words import safe, total_memory, why, zombies_of
+
+
+def detail_lines(
+    row: FleetRow, servers: Mapping[str, Server], width: int, height: int, now: float
+) -> list[Line]:
+    """At most ``height`` lines about a row."""
+    out: list[Line] = [_facts(row, servers)]
+    reasons = why(row.view, row.server, now)
+    held = zombies_of(row.view, row.server.name) if row.server else row.loose
+    if held:
+        count = len(held)
+        text = f"{count} zombie{'s' * (count != 1)} hold {total_memory(held)}"
+        reasons.append(("holds", text))
+    indent = 16
+    first = True
+    for label, text in reasons:
+        for at, part in enumerate(wrap(text, width - indent - 1, limit=2)):
+            role = row.word.role if first else "strong"
+            name = label[: indent - 2] if at == 0 else ""
+            out.append(line((" " + name.ljust(indent - 1), role), part))
+            first = False
+    if len(out) > height:
+        hidden = len(out) - height + 1
+        out = [*out[: height - 1], line((f" … {hidden} more lines; Enter shows all", "dim"))]
+    return out
+
+
+def _facts(row: FleetRow, servers: Mapping[str, Server]) -> Line:
+    parts = [safe(row.view.host.name)]
+    state = row.server
+    if state is not None:
+        parts.append(safe(state.name))
+        server = servers.get(state.name)
+        preset = state.preset or (server and " + ".join(
+            name for name in (server.speculative, server.nccl) if name)) or ""  # fmt: skip
+        if preset:
+            parts.append(safe(preset))
+        if state.run_id:
+            parts.append(f"run {safe(state.run_id)}")
+        if state.pid is not None:
+            parts.append(f"pid {state.pid}")
+        if state.port is not None:
+            parts.append(f"port {state.port}")
+    elif row.view.snapshot is not None and row.view.snapshot.cpu is not None:
+        cpu = row.view.snapshot.cpu
+        parts.append(f"{mib(cpu.memory_used_mib)} of {mib(cpu.memory_total_mib)}")
+    if row.stale:
+        parts.append(f"values {age(row.seen_s)} old" if row.seen_s is not None else "never seen")
+    return line((" " + " · ".join(parts), "strong"))
