@@ -90,11 +90,40 @@ def parse_version(text: str) -> tuple[int, ...]:
 @cache
 def load(version: str) -> Table:
     """The table of a version in ``VERSIONS`` or of the bundled engine."""
-    name = version if version == BUNDLED else f"sglang-{version}"
-    file = resources.files("console.preflight") / "data" / f"{name}.json"
+    if version == BUNDLED:
+        return _bundled()
+    raw = _read(f"sglang-{version}.json")
+    return Table(
+        version=raw["version"],
+        options=_options(raw["options"]),
+        architectures=frozenset(raw["architectures"]),
+        eagle3_targets=frozenset(raw["eagle3_targets"]),
+        eagle3_drafts=frozenset(raw["eagle3_drafts"]),
+    )
+
+
+def _bundled() -> Table:
+    """The bundled engine reads the flags of one SGLang version, and a few of its own."""
+    raw = _read("eagle3.json")
+    base = load(raw["base"])
+    return Table(
+        version=base.version,
+        options={**base.options, **_options(raw["options"])},
+        architectures=frozenset(raw["architectures"]),
+        eagle3_targets=frozenset(raw["eagle3_targets"]),
+        eagle3_drafts=frozenset(raw["eagle3_drafts"]),
+    )
+
+
+def _read(name: str) -> dict[str, Any]:
+    file = resources.files("console.preflight") / "data" / name
     raw: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return raw
+
+
+def _options(entries: list[dict[str, Any]]) -> dict[str, Option]:
     options: dict[str, Option] = {}
-    for entry in raw["options"]:
+    for entry in entries:
         option = Option(
             names=tuple(entry["names"]),
             values=entry["values"],
@@ -104,13 +133,7 @@ def load(version: str) -> Table:
             replacement=entry.get("replacement", ""),
         )
         options.update(dict.fromkeys(option.names, option))
-    return Table(
-        version=raw["version"],
-        options=options,
-        architectures=frozenset(raw["architectures"]),
-        eagle3_targets=frozenset(raw["eagle3_targets"]),
-        eagle3_drafts=frozenset(raw["eagle3_drafts"]),
-    )
+    return options
 
 
 def select(version: str | None) -> Tables:

@@ -25,6 +25,7 @@ _RISK = (
 def rules(ctx: Context) -> Iterator[Finding]:
     """Every finding over the two configs."""
     if ctx.sglang:
+        yield from target_architecture(ctx)
         yield from target_length(ctx)
     if not ctx.sglang or ctx.algorithm not in EAGLE_FAMILY:
         return
@@ -39,6 +40,29 @@ def rules(ctx: Context) -> Iterator[Finding]:
         yield from vocabulary(ctx)
     elif ctx.algorithm == "STANDALONE":
         yield from same_vocabulary(ctx)
+
+
+def target_architecture(ctx: Context) -> Iterator[Finding]:
+    """A class that the version has no model for."""
+    arch = architecture(ctx.target)
+    tables = [t for t in (ctx.table, ctx.tables.above) if t]
+    if arch is None or any(arch in table.architectures for table in tables):
+        return
+    if ctx.command.engine == "bundled":
+        yield ctx.error(
+            "target-architecture",
+            f"the bundled engine has no {arch}, only {', '.join(sorted(ctx.table.eagle3_targets))}",
+            "serve it with SGLang",
+            "--model-path",
+        )
+    else:
+        yield ctx.warning(
+            "target-architecture",
+            f"{arch} is not among the models of {ctx.tables.version}: it runs through transformers,"
+            " more slowly, or not at all",
+            "check for a newer version of SGLang",
+            "--model-path",
+        )
 
 
 def target_length(ctx: Context) -> Iterator[Finding]:

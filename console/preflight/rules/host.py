@@ -182,7 +182,7 @@ def shared_memory(ctx: Context) -> Iterator[Finding]:
     elif ctx.facts.shm_free_mib is not None and ctx.facts.shm_free_mib < _MIN_SHM_MIB:
         yield ctx.warning(
             "shm-small",
-            f"{ctx.facts.shm_free_mib:.0f} MiB of /dev/shm are free, where NCCL's ranks share memory",
+            f"{ctx.facts.shm_free_mib:.0f} MiB of /dev/shm are free; NCCL's ranks share it",
             "remove what a dead server left in it",
         )
 
