@@ -190,6 +190,12 @@ class SpecopsApp(App[None], inherit_bindings=False):
         if self.is_running and isinstance(self.screen, Place) and self.screen.is_mounted:
             self.screen.show_notice()
 
+    def unsay(self, text: str) -> None:
+        """Take a notice back that said something is under way: it has ended."""
+        self.notices.drop(text)
+        if isinstance(self.screen, Place):
+            self.screen.show_notice()
+
     def alert(self, text: str) -> None:
         """Bell and desktop notification (OSC 9), as configured."""
         driver = self._driver

@@ -55,11 +55,12 @@ _RAISED = re.compile(
 )
 _LIBRARY = re.compile(rb"site-packages/|dist-packages/|/lib/python3|<frozen |<string>")
 _ERROR = re.compile(
-    rb"\b(?:ERROR|CRITICAL|FATAL)\b|\bFatal\b|Xid \(|Received sigquit|\bKilled\b|terminate called"
+    rb"\b(?:ERROR|CRITICAL|FATAL)\b|\bFatal\b|Xid \(|\bKilled\b|terminate called"
     rb"|core dumped|Assertion .*failed|\b(?:CUDA|NCCL|Cuda|cuda) (?:error|failure)|hit an exception"
     rb"|\b[A-Za-z.]*(?:Error|Exception): |\bpanic"
 )
-_WARNING = re.compile(rb"\bWARN(?:ING)?\b|[Ww]arning\b")
+_WARNING = re.compile(rb"\bWARN(?:ING)?\b|[Ww]arning\b|Received sigquit")
+"""A parent that lost a child says so too; that follows from the error and is not it."""
 _BAR = re.compile(rb"\d{1,3}%\|")
 
 

@@ -116,13 +116,13 @@ def _word(view: HostView, state: ServerState, known: bool) -> Word:
     return Word("?", "dim", 2)
 
 
-def columns(width: int) -> list[Column]:
-    """The columns that a width has room for; 79 cells is the least."""
+def columns(width: int, *, wide: bool) -> list[Column]:
+    """The columns that a width has room for; 79 cells is the least. ``wide``: a bar per GPU."""
     spare = max(0, width - 79)
-    wide = width >= 120
-    host = 10 + min(6, spare // 4)
-    server = 12 + min(12, spare // 3)
-    state = 13 + min(8, spare // 5)
+    most = 2 if wide and width < 140 else 12
+    host = 10 + min(6, most, spare // 4)
+    server = 12 + min(most, spare // 3)
+    state = 13 + min(8, most, spare // 5)
     memory = 22
     fixed = 1 + (host + 1) + (4 + 1) + (5 + 1) + (server + 1) + (state + 1) + (5 + 1)
     if wide:
@@ -138,15 +138,15 @@ def columns(width: int) -> list[Column]:
     ]
 
 
-def cells(row: FleetRow, width: int) -> list[Line]:
+def cells(row: FleetRow, width: int, *, wide: bool) -> list[Line]:
     """The cells of a row for the columns of that width."""
     plain = "dim" if row.stale else "plain"
-    memory = next(c.width for c in columns(width) if c.title.startswith("MEMORY"))
+    memory = next(c.width for c in columns(width, wide=wide) if c.title.startswith("MEMORY"))
     name = row.server.name if row.server else f"{len(row.loose)} loose" if row.loose else "none"
     return [
         line((safe(row.view.host.name), "dim" if row.stale else "strong")),
         line((gpu_count(row.view), plain)),
-        _memory(row, memory, per_gpu=width >= 120),
+        _memory(row, memory, per_gpu=wide),
         line((percent(utilization(row.view)), plain)),
         line((safe(name), plain)),
         line((row.word.text, row.word.role)),

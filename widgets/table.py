@@ -75,6 +75,7 @@ class Table(Painted, Generic[T]):
         self._cursor = 0
         self._top = 0
         self._marks: set[Hashable] = set()
+        self._held = False  # whether the operator has put the cursor anywhere
         self.empty_text = empty
 
     # ---- content
@@ -88,7 +89,8 @@ class Table(Painted, Generic[T]):
         self._columns, self._rows = columns, rows
         self._places = {self._key_of(row): at for at, row in enumerate(rows)}
         self._marks &= self._places.keys()
-        self._cursor = self._places.get(held, min(self._cursor, max(0, len(rows) - 1)))
+        here = min(self._cursor, max(0, len(rows) - 1))
+        self._cursor = self._places.get(held, here) if self._held else 0
         self._reveal()
         self.refresh()
         if self.cursor_key != held:
@@ -116,12 +118,17 @@ class Table(Painted, Generic[T]):
 
     # ---- moving
 
+    def hold(self) -> None:
+        """From the first key on the cursor belongs to its row; until then it is on the first."""
+        self._held = True
+
     def move(self, delta: int) -> None:
         """Move the cursor by rows."""
         self.move_to(self._cursor + delta)
 
     def move_to(self, at: int) -> None:
         """Put the cursor on a row by its place; beyond the ends means the ends."""
+        self._held = True
         at = max(0, min(at, len(self._rows) - 1))
         if at != self._cursor:
             self._cursor = at

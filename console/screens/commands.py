@@ -113,7 +113,7 @@ class CommandLine:
         except SpecopsError as error:
             app.say(str(error), "bad")
             return
-        app.notices.drop(f":{text} …")
+        app.unsay(f":{text} …")
         role = "plain" if output.code == 0 else "warn"
         body = [(part, "plain") for part in lines(output.text.rstrip("\n"))]
         await app.push_screen(Reading(f":{text} (exit {output.code})", [*body, ("", role)]))

@@ -70,14 +70,15 @@ class Doing:
         if app.actions is None:
             app.say("not connected yet; a moment", "warn")
             return
-        app.say(f"{action}: making the plan…")
+        busy = f"{action}: making the plan…"
+        app.say(busy)
         try:
             plan = await app.actions.plan(action, host, server, **options)
         except SpecopsError as error:
             app.say(str(error), "bad")
             return
         stream = app.actions.preflight_stream(plan) if action in LAUNCHES else None
-        app.notices.drop(f"{action}: making the plan…")
+        app.unsay(busy)
         answer = await app.push_screen_wait(app.made(PlanDialog, plan, stream))
         if answer == "presets":
             self.choose(action, host, server)

@@ -55,6 +55,10 @@ class TablePlace(Place, Generic[T]):
         """The rows."""
         return self.table
 
+    def on_key(self) -> None:
+        """Whatever is pressed first, it is meant for the row that the cursor is on now."""
+        self.table.hold()
+
     def on_table_opened(self) -> None:
         """Double click."""
         opener: Callable[[], None] | None = getattr(self, "action_open", None)

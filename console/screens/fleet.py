@@ -41,7 +41,7 @@ class Fleet(TablePlace[FleetRow]):
         """Rows, why, and the log of the row."""
         self._table: Table[FleetRow] = Table(
             lambda row: row.key,
-            lambda row: rows_of.cells(row, self._left_width()),
+            lambda row: rows_of.cells(row, self._left_width(), wide=self.size.width >= 120),
             id="table",
             empty="no host matches; Esc clears the filter",
         )
@@ -50,7 +50,8 @@ class Fleet(TablePlace[FleetRow]):
         return [left, Container(Lines(id="loghead"), self._log, id="right")]
 
     def _left_width(self) -> int:
-        return 100 if self.size.width >= 160 else self.size.width
+        width = self.size.width
+        return width if width < 160 else width * 5 // 8
 
     def crumbs(self) -> str:
         """Counts, and what needs the operator."""
@@ -87,7 +88,8 @@ class Fleet(TablePlace[FleetRow]):
     def views_changed(self) -> None:
         """Draw again; the cursor stays with its row whatever the order becomes."""
         rows = self.shown_rows()
-        self._table.show(rows_of.columns(self._left_width()), rows)
+        wide = self.size.width >= 120
+        self._table.show(rows_of.columns(self._left_width(), wide=wide), rows)
         self._place(len(rows))
         self._show_detail()
         self.show_head()

@@ -65,7 +65,8 @@ class ServerScreen(Place):
         self.show_head()
         view = self.view(self._host)
         state = self.server_state(self._host, self._server)
-        width = 100 if self.size.width >= 160 else self.size.width
+        width = self.size.width
+        width = width if width < 160 else width * 5 // 8
         if view is None or state is None:
             text = " not launched here yet; L launches it" if view else " no such host"
             self.query_one("#state", Lines).show([line((text, "dim"))])

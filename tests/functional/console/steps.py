@@ -1,0 +1,43 @@
+"""What the Pilot tests share: settle, read the screen as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from textual.pilot import Pilot
+
+from console.app import SpecopsApp
+
+
+def text(app: SpecopsApp) -> str:
+    """The visible screen as plain text, line by line."""
+    lines = app.screen._compositor.render_strips()
+    return "\n".join(strip.text.rstrip() for strip in lines)
+
+
+async def settle(pilot: Pilot[None]) -> None:
+    """Until the first views are drawn and nothing is pending."""
+    app: Any = pilot.app
+    for _ in range(40):
+        await pilot.pause()
+        if app.actions is not None and any(view.seen_at for view in app.views.values()):
+            break
+        await pilot.pause(0.01)
+    show(app)
+    await pilot.pause()
+
+
+def show(app: Any) -> None:
+    """Draw now what the next tick would draw."""
+    app._drawn_at = 0.0
+    app._dirty = True
+    app._tick()
+
+
+async def wait_for(pilot: Pilot[None], condition: Any, what: str) -> None:
+    """Give background work its turns until something is so; bounded."""
+    for _ in range(200):
+        if condition():
+            return
+        await pilot.pause(0.01)
+    raise AssertionError(f"never happened: {what}\n{text(pilot.app)}")  # type: ignore[arg-type]

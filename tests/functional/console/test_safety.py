@@ -1,0 +1,201 @@
+"""Nothing is done without ``y``, nothing to another process than the one that was shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from console.keys import TABLE, KeyMap
+from console.model import ProcessId
+from console.screens.base import keyed
+from console.screens.fleet import Fleet
+from console.screens.plan import PlanDialog
+from tests.functional.console import fake
+from tests.functional.console.steps import settle, show, text, wait_for
+
+DANGEROUS_HERE = ("R", "L", "S", "Z", "C")
+
+
+async def test_enter_and_escape_cancel_every_plan() -> None:
+    app, _, actions = fake.app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        for key in DANGEROUS_HERE:
+            for leave in ("enter", "escape", "q"):
+                await pilot.press(key)
+                if key == "R":
+                    await wait_for(pilot, lambda: len(app.screen_stack) == 3, "presets")
+                    await pilot.press("enter")
+                await wait_for(
+                    pilot, lambda: isinstance(app.screen, PlanDialog), f"dialog of {key}"
+                )
+                await pilot.press(leave)
+                await wait_for(pilot, lambda: len(app.screen_stack) == 2, f"{leave} closes {key}")
+    assert len(actions.planned) == 3 * len(DANGEROUS_HERE)
+    assert actions.executed == []
+
+
+async def test_only_y_executes_and_exactly_the_plan_shown() -> None:
+    app, fleet, actions = fake.app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("S")
+        await wait_for(pilot, lambda: isinstance(app.screen, PlanDialog), "dialog")
+        shown = app.screen.plan  # type: ignore[attr-defined]
+        await pilot.press("y")
+        await wait_for(pilot, lambda: "stop kimi-k25: done" in text(app), "result")
+        assert actions.executed == [shown]
+        assert "[ Close ]" in text(app)
+        await pilot.press("y")  # a second y does nothing
+        await pilot.press("escape")
+        assert len(app.screen_stack) == 2
+    assert len(actions.executed) == 1
+    assert fleet.refreshed == ["ct129"]
+    assert not fleet.running
+
+
+async def test_kill_after_re_sort_names_the_process_that_was_pointed_at() -> None:
+    app, fleet, actions = fake.app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("2")
+        await pilot.pause()
+        await pilot.press("j")  # bob's training run
+        screen = app.screen
+        assert screen.table.row.process.id.pid == 900  # type: ignore[attr-defined]
+        await pilot.press("K")
+        await wait_for(pilot, lambda: isinstance(app.screen, PlanDialog), "dialog")
+        view = fleet.views["ct129"]
+        assert view.snapshot is not None
+        left = tuple(
+            replace(p, rss_mib=99_000.0 if p.id.pid == 4723 else p.rss_mib)
+            for p in view.snapshot.processes
+            if p.id.pid != 900
+        )
+        fleet.publish(replace(view, snapshot=replace(view.snapshot, processes=left)))
+        show(app)
+        await pilot.press("y")
+        await wait_for(pilot, lambda: bool(actions.executed), "execution")
+    wanted = ProcessId(900, 9000, fake.BOOT)
+    assert actions.planned[-1] == ("kill", "ct129", None, {"processes": (wanted,)})
+    assert [t.process for t in actions.executed[0].steps[0].targets] == [wanted]
+
+
+async def test_the_cursor_stays_with_its_row_when_the_order_changes() -> None:
+    app, fleet, actions = fake.app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("j")
+        assert app.screen.where() == ("gpu7", "k30")  # type: ignore[attr-defined]
+        lost = replace(fleet.views["dflash"], state=fake.HostState.UNREACHABLE, error="gone")
+        fleet.publish(lost)
+        show(app)
+        await pilot.pause()
+        assert app.screen.where() == ("gpu7", "k30")  # type: ignore[attr-defined]
+        await pilot.press("S")
+        await wait_for(pilot, lambda: bool(actions.planned), "plan")
+    assert actions.planned[0][:3] == ("stop", "gpu7", "k30")
+
+
+async def test_several_targets_want_the_hosts_name_typed() -> None:
+    app, _, actions = fake.app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("2")
+        await pilot.pause()
+        await pilot.press("space", "space", "space", "K")
+        await wait_for(pilot, lambda: isinstance(app.screen, PlanDialog), "dialog")
+        assert "type the host's name" in text(app)
+        await pilot.press("y", "enter")  # y is typed into the line, Enter cancels
+        await wait_for(pilot, lambda: len(app.screen_stack) == 3, "cancelled")
+        assert actions.executed == []
+        await pilot.press("K")
+        await wait_for(pilot, lambda: isinstance(app.screen, PlanDialog), "dialog")
+        await pilot.press(*"ct129")
+        await pilot.pause()
+        assert actions.executed == []
+        await pilot.press("y")
+        await wait_for(pilot, lambda: len(actions.executed) == 1, "execution")
+    assert len(actions.executed[0].steps[0].targets) == 3
+
+
+async def test_a_preflight_error_locks_the_dialog() -> None:
+    actions = fake.FakeActions()
+    actions.findings = [fake.WARNING, fake.ERROR]
+    app, _, _ = fake.app(actions=actions)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("L")
+        await wait_for(pilot, lambda: "1 error, 1 warning" in text(app), "findings")
+        assert "draft context 131072 against target 262144" in text(app)
+        await pilot.press("y")
+        await pilot.pause()
+        assert "Nothing done" in text(app)
+    assert actions.executed == []
+
+
+async def test_a_failed_step_is_shown_and_stays_in_the_notices() -> None:
+    actions = fake.FakeActions()
+    actions.outcome = "failed"
+    app, _, _ = fake.app(actions=actions)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("S")
+        await wait_for(pilot, lambda: isinstance(app.screen, PlanDialog), "dialog")
+        await pilot.press("y")
+        await wait_for(pilot, lambda: "signal failed" in text(app), "failure")
+        await pilot.press("escape", "n")
+        await pilot.pause()
+        assert "stop kimi-k25: signal failed: as planned" in text(app)
+
+
+async def test_a_refused_plan_is_one_line() -> None:
+    actions = fake.FakeActions()
+    actions.refuse = "another console holds the lock"
+    app, _, _ = fake.app(actions=actions)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("S")
+        await wait_for(pilot, lambda: "holds the lock" in text(app), "refusal")
+        assert len(app.screen_stack) == 2
+
+
+def test_read_only_has_no_dangerous_binding_at_all() -> None:
+    keys = KeyMap.make(read_only=True)
+    assert [action.id for action in keys.table if action.dangerous] == []
+    dangerous = {action.method for action in TABLE if action.dangerous}
+    bound = {binding.action for binding in keyed(Fleet, "fleet", keys).BINDINGS}  # type: ignore[union-attr]
+    assert bound
+    assert not bound & dangerous
+
+
+@pytest.mark.parametrize("line", ["stop k26", "relaunch kimi-k25", "kill-zombies ct129"])
+async def test_read_only_refuses_the_same_by_command_line(line: str) -> None:
+    app, _, actions = fake.app(read_only=True)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press(*DANGEROUS_HERE)
+        await pilot.press(
+            "colon", *(("space" if c == " " else "minus" if c == "-" else c) for c in line)
+        )
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: "read-only" in text(app), "refusal")
+        assert "READ-ONLY" in text(app)
+    assert actions.planned == []
+
+
+async def test_leaving_asks_while_a_plan_runs() -> None:
+    app, _, actions = fake.app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        plan = await actions.plan("stop", "ct129", "kimi-k25")
+        app.doing.running[plan.id] = plan
+        await pilot.press("q")
+        await pilot.pause()
+        assert app.is_running
+        assert "still running: stop on ct129" in text(app)
+        app.doing.running.clear()
+        await pilot.press("q")
+        await pilot.pause()
+    assert app.return_code == 0
