@@ -94,11 +94,12 @@ def _finding(item: dict[str, object], version: str) -> Finding:
     kind = clean(str(item.get("type", "error")), limit=60)
     message = clean(str(item.get("message", "")), limit=600)
     code = clean(str(item.get("code", "")), limit=200)
+    context = str(item.get("context", ""))
     where = clean(str(item.get("where", "")), limit=120)
     stage = str(item.get("stage", ""))
     rule = "engine-draft" if stage == "draft" else "engine-refuses"
     if not message:
-        message = next((words for mark, words in _WORDS.items() if mark in code), code)
+        message = next((words for mark, words in _WORDS.items() if mark in context), code)
     flags = tuple(dict.fromkeys(re.findall(r"--[a-z][a-z0-9-]+", message)))
     return Finding(
         rule,
