@@ -59,7 +59,7 @@ def _expected(view: HostView, server: ServerState) -> Line:
     begun = [span.start_s for span in server.phases if span.start_s is not None]
     spent = sum(span.seconds or 0.0 for span in server.phases)
     if usual is None or not begun:
-        return line(("ready           ", "dim"), ("no earlier run to compare", "dim"))
+        return line(("ready           ", "dim"), ("no earlier run", "dim"))
     left = usual - spent
     if left <= 0:
         return line(("ready           ", "warn"), (f"over the usual {duration(usual)}", "warn"))

@@ -213,7 +213,7 @@ def _starting(view: HostView, server: ServerState) -> str:
     if span and span.done is not None and span.total:
         parts.append(f"{span.done}/{span.total}")
     usual = usual_s(view, server.name, server.phase)
-    parts.append(f"usual {duration(usual)}" if usual is not None else "no earlier run to compare")
+    parts.append(f"usual {duration(usual)}" if usual is not None else "no earlier run")
     parts.append(f"health {server.health.value} ({safe(server.vantage)})")
     return " · ".join(parts)
 

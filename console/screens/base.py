@@ -52,6 +52,8 @@ class Place(Screen[None]):
     """A screen of the console. Subclasses give ``SCOPE``, :meth:`body` and :meth:`crumbs`."""
 
     SCOPE: ClassVar[str] = ""
+    SPLIT: ClassVar[bool] = False
+    """Whether the log stands beside the rest where there is room."""
     AUTO_FOCUS = ""
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 - an instance variable of Textual's
         (0, "-narrow"),
@@ -74,7 +76,7 @@ class Place(Screen[None]):
         """Head, rule, body, notice, keys."""
         yield Lines(id="head")
         yield Rule()
-        yield Container(*self.body(), id="body")
+        yield Container(*self.body(), id="body", classes="-split" if self.SPLIT else "")
         yield Lines(id="notice")
         yield KeyBar(id="keys")
 

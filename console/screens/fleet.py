@@ -28,6 +28,7 @@ class Fleet(TablePlace[FleetRow]):
     """The first screen. Every other is reached from here and comes back to here."""
 
     SCOPE: ClassVar[str] = "fleet"
+    SPLIT = True
     SORTS = rows_of.SORTS
     HINT = "memory>80 !ready label:pcie name"
 

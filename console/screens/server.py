@@ -24,6 +24,7 @@ class ServerScreen(Place):
     """A server as an operator watches it."""
 
     SCOPE: ClassVar[str] = "server"
+    SPLIT = True
 
     def __init__(self, host: str, server: str) -> None:
         super().__init__()
@@ -90,7 +91,10 @@ class ServerScreen(Place):
             facts.append(f"run {safe(state.run_id)}")
         if run is not None:
             facts.append(f"launched {age(now - run.launched_at)} ago by {safe(run.launched_by)}")
-        out = [line((f" {word.text}  ", word.role), " · ".join(facts))]
+        head = f" {word.text}  "
+        parts = wrap(" · ".join(facts), width - len(head) - 1, limit=2)
+        out = [line((head, word.role), parts[0])]
+        out += [line(" " * len(head) + part) for part in parts[1:]]
         limit = max(3, self.size.height // 3)
         for label, text in why(view, state, now):
             for at, part in enumerate(wrap(text, width - 18, limit=3)):
