@@ -131,7 +131,8 @@ class Table:
             # Also below one that may not join: a shell between a launcher and its child.
             waiting += self._below(process.id.pid)
         living = (self.get(one) for one in known)
-        return tuple(p for p in living if p is not None and not dead(p))
+        found = [p for p in living if p is not None and not dead(p)]
+        return tuple(sorted(found, key=lambda p: p.id.pid))
 
     def _below(self, pid: int) -> list[Process]:
         return self.children.get(pid, [])

@@ -267,11 +267,10 @@ async def test_a_link_lost_anywhere_is_finished_by_resume(
     nursery.start(FAMILY, "2", up=3)
     plan = await _plan(place)
     place.break_at = {call: after}
-    try:
+    results: list[StepResult] = []
+    # Raised where the link breaks between steps; within a step it is that step's result.
+    with contextlib.suppress(AgentError):
         results = await _run(Executor(place.remote, audit), plan)
-    except Exception as error:
-        assert "link" in str(error)
-        results = []
     place.break_at = {}
     place.owner = None  # falls with the agent
     records = await plan_records(place.remote)
