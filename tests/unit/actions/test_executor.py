@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import stat
@@ -20,7 +21,7 @@ from console.actions.executor import Executor, raise_for
 from console.actions.journal import find, new_plan_id, plan_records, plan_undo, to_resume
 from console.actions.kill import KillOptions, plan_kill
 from console.actions.steps import Context, Outcome
-from console.errors import ActionFailed, Refused, UsageError
+from console.errors import ActionFailed, AgentError, Refused, UsageError
 from console.model import Host, Plan, Process, Run, Snapshot, Step, StepKind, StepResult, Zombie
 from console.zombies import Policy, classify
 from tests import scale
