@@ -11,10 +11,54 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from console.errors import ActionFailed
 from console.model import Artefact, Hello, Host, ProcessId, Run, Snapshot, Target
 
 if TYPE_CHECKING:
     import httpx
+
+
+class HostFileError(ActionFailed):
+    """The host's system refused a call on a path, command or port; ``errno`` says why.
+
+    ``missing`` is true where the path, the command or the listener is simply not there.
+    """
+
+    def __init__(
+        self, message: str, *, place: str = "", hint: str = "", errno: int | None = None
+    ) -> None:
+        super().__init__(message, place=place, hint=hint)
+        self.errno = errno
+
+    @property
+    def missing(self) -> bool:
+        """Whether the thing does not exist (ENOENT, ENOTDIR, ECONNREFUSED)."""
+        return self.errno in (2, 20, 111)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitStatus:
+    """What systemd says of a unit. ``exit_status`` is the last main process's code or signal."""
+
+    unit: str
+    loaded: bool
+    active: str
+    sub: str
+    result: str
+    main_pid: int | None
+    exit_status: int | None
+    restarts: int
+    restart_policy: str = ""
+    cgroup: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExitStatus:
+    """How a launched server ended: ``code`` is negative for a signal, ``None`` where unknown."""
+
+    code: int | None
+    result: str = ""
+    ended_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +198,18 @@ class Remote(Protocol):
 
     async def remove(self, artefacts: Sequence[Artefact]) -> list[tuple[str, str]]:
         """Remove leftovers that are still the same and still unheld; (path, "" or why not)."""
+        ...
+
+    async def unit_status(self, unit: str, *, user_unit: bool = False) -> UnitStatus:
+        """What systemd says of a unit; ``ActionFailed`` where systemd does not run."""
+        ...
+
+    async def exit_status(self, run_id: str) -> ExitStatus | None:
+        """How a launched run ended; ``None`` while it runs, or when nobody saw its end."""
+        ...
+
+    async def quiesce(self, seconds: float = 60.0) -> None:
+        """Let go of the NVIDIA driver for a while, so that a GPU can be reset."""
         ...
 
     async def runs(self) -> list[Run]:
