@@ -1,0 +1,205 @@
+"""What servers leave behind: shared memory, sockets, lock files; and who still holds them."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat as stats
+import time
+from typing import Any
+
+from console.agent import machine, proc
+
+SHM = "/dev/shm"
+SOCKETS = re.compile(r"(?i)ipc|zmq|sglang|sgl_|vllm|torch|nccl|ray|eagle3|specops")
+LOCKS = re.compile(r"\.lock$|^lock$")
+SOCKET_FOLDERS = ("/tmp", "/var/tmp", "/run/specops")
+LOCK_FOLDERS = (
+    "/tmp",
+    "~/.cache/torch_extensions",
+    "~/.triton/cache",
+    "~/.cache/huggingface/hub/.locks",
+    "~/.cache/sglang",
+    "~/.cache/flashinfer",
+    "~/.cache/deep_gemm",
+)
+MAX_FOUND = 5_000
+_MAP = re.compile(rb"^\S+ \S+ \S+ ([0-9a-f]+):([0-9a-f]+) (\d+)", re.M)
+
+
+class Holders:
+    """Which processes map or have open which file, over *all* processes.
+
+    ``blind`` are uids of processes that could not be looked into: for a file of such an owner, or
+    when any foreign process may hold it, the answer is unknown.
+    """
+
+    def __init__(self) -> None:
+        self.by_file: dict[tuple[int, int], set[int]] = {}
+        self.blind = False
+        self.elsewhere = not machine.in_init_namespace()
+        for pid in proc.pids():
+            self._look_into(pid)
+        self.sockets = _unix_sockets()
+        self._locks = _locked_inodes()
+
+    def _look_into(self, pid: int) -> None:
+        seen = proc.stat(pid)
+        if seen is None or seen.kernel_thread:
+            return
+        folder = proc.base(pid, seen.state)
+        if seen.state in "ZX" and folder == "/proc/{}".format(pid):
+            return  # finished with all its threads: holds nothing
+        try:
+            self._add_maps(pid, machine.read(folder + "/maps", 64 << 20))
+            for name in os.listdir(folder + "/fd"):
+                try:
+                    info = os.stat("{}/fd/{}".format(folder, name))
+                except FileNotFoundError:
+                    continue
+                self.by_file.setdefault((info.st_dev, info.st_ino), set()).add(pid)
+        except (FileNotFoundError, ProcessLookupError):
+            if proc.stat(pid) is not None and seen.state not in "ZX":
+                self.blind = True
+        except OSError:
+            self.blind = True
+
+    def _add_maps(self, pid: int, data: bytes) -> None:
+        for major, minor, inode in _MAP.findall(data):
+            if inode != b"0":
+                device = os.makedev(int(major, 16), int(minor, 16))
+                self.by_file.setdefault((device, int(inode)), set()).add(pid)
+
+    def of(self, path: str, info: os.stat_result) -> list[int] | None:
+        """The pids that hold a file; ``None`` when that cannot be seen.
+
+        Another pid namespace may share /dev/shm (``--ipc=host``), so that from inside a container
+        nobody can know; a bound socket's path and a lock are seen without their processes.
+        """
+        found = set(self.by_file.get((info.st_dev, info.st_ino), ()))
+        bound = stats.S_ISSOCK(info.st_mode) and path in self.sockets
+        if found:
+            return sorted(found)
+        if bound or self._locks.get((info.st_dev, info.st_ino)):
+            return None
+        return None if self.blind or (self.elsewhere and _shared(path)) else []
+
+
+def _shared(path: str) -> bool:
+    """Whether processes outside this container may hold the path: /dev/shm mounted from outside."""
+    if not path.startswith(SHM):
+        return False
+    try:
+        for line in machine.read("/proc/self/mountinfo").decode("utf-8", "replace").splitlines():
+            fields = line.split()
+            if fields[4] == SHM:
+                return fields[3] != "/"
+    except (OSError, IndexError):
+        return True
+    return True
+
+
+def _unix_sockets() -> set[str]:
+    try:
+        lines = machine.read("/proc/net/unix", 16 << 20).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return set()
+    return {line.split(None, 7)[7] for line in lines[1:] if len(line.split(None, 7)) == 8}
+
+
+def _locked_inodes() -> dict[tuple[int, int], int]:
+    locked: dict[tuple[int, int], int] = {}
+    try:
+        lines = machine.read("/proc/locks").decode("ascii", "replace").splitlines()
+    except OSError:
+        return locked
+    for line in lines:
+        fields = line.split()
+        where = next((word for word in fields if word.count(":") == 2), "")
+        if where:
+            major, minor, inode = where.split(":")
+            key = (os.makedev(int(major, 16), int(minor, 16)), int(inode))
+            locked[key] = 1
+    return locked
+
+
+def _row(path: str, kind: str, holders: Holders) -> dict[str, Any] | None:
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return None
+    if not (stats.S_ISREG(info.st_mode) or stats.S_ISSOCK(info.st_mode)):
+        return None
+    return {
+        "type": kind,
+        "path": path,
+        "uid": info.st_uid,
+        "user": machine.user_name(info.st_uid),
+        "size_bytes": info.st_blocks * 512,
+        "age_s": max(0.0, time.time() - max(info.st_mtime, info.st_ctime)),
+        "device": info.st_dev,
+        "inode": info.st_ino,
+        "port": None,
+        "holders": holders.of(path, info),
+    }
+
+
+def _walk(folder: str, depth: int) -> list[str]:
+    """The files of a folder, a few levels deep, never through links."""
+    found: list[str] = []
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return found
+    for entry in entries[:MAX_FOUND]:
+        if entry.is_dir(follow_symlinks=False):
+            if depth > 0:
+                found.extend(_walk(entry.path, depth - 1))
+        elif not entry.is_symlink():
+            found.append(entry.path)
+    return found
+
+
+def find(rows: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Segments, sockets and locks, and held ports of processes that can be seen."""
+    holders = Holders()
+    wanted = [(path, "shm") for path in _walk(SHM, 1)]
+    for folder in SOCKET_FOLDERS:
+        for path in _walk(folder, 1):
+            if SOCKETS.search(path) and stats.S_ISSOCK(_mode(path)):
+                wanted.append((path, "socket"))
+    for folder in LOCK_FOLDERS:
+        deep = 0 if folder == "/tmp" else 3
+        for path in _walk(os.path.expanduser(folder), deep):
+            if LOCKS.search(os.path.basename(path)) and stats.S_ISREG(_mode(path)):
+                wanted.append((path, "lock"))
+    found = [_row(path, kind, holders) for path, kind in wanted[:MAX_FOUND]]
+    return [row for row in found if row is not None] + _ports(rows)
+
+
+def _mode(path: str) -> int:
+    try:
+        return os.lstat(path).st_mode
+    except OSError:
+        return 0
+
+
+def _ports(rows: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
+    up = time.clock_gettime(time.CLOCK_BOOTTIME)
+    tick = os.sysconf("SC_CLK_TCK")
+    return [
+        {
+            "type": "port",
+            "path": "tcp:{}".format(port),
+            "uid": row["uid"],
+            "user": row.get("user", "?"),
+            "size_bytes": 0,
+            "age_s": max(0.0, up - row["start"] / tick),
+            "device": 0,
+            "inode": 0,
+            "port": port,
+            "holders": [pid],
+        }
+        for pid, row in rows.items()
+        for port in row.get("listening", ())
+    ]

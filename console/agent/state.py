@@ -1,0 +1,86 @@
+"""The state directory: run records, plan journals. Reading only; ``record`` writes.
+
+Every file carries ``"format": 1``. A newer format is read where it can be and never written over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Any
+
+from console.agent import machine
+from console.agent.calls import Call, VerbError, Verbs
+
+FORMAT = 1
+NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
+
+
+def folder(kind: str) -> str:
+    """``runs`` or ``journals`` in the state directory."""
+    return os.path.join(machine.state_dir(), kind)
+
+
+def checked_name(name: str) -> str:
+    """A run or plan id that is safe as a file name; raises ``VerbError``."""
+    if not NAME.match(name):
+        raise VerbError("usage", "{!r} cannot be an id".format(name[:80]))
+    return name
+
+
+def names(kind: str, ending: str) -> list[str]:
+    """The files of a kind."""
+    try:
+        return sorted(name for name in os.listdir(folder(kind)) if name.endswith(ending))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def load(path: str) -> dict[str, Any] | None:
+    """A record, ``None`` when it is damaged or not ours."""
+    try:
+        value = json.loads(machine.read(path, 4 << 20).decode("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) and isinstance(value.get("format"), int) else None
+
+
+def too_new(value: dict[str, Any] | None) -> bool:
+    """Whether a newer specops has written it."""
+    return value is not None and value["format"] > FORMAT
+
+
+def runs(_call: Call) -> list[dict[str, Any]]:
+    """The verb: all run records; a finished server's exit is added from beside its record."""
+    found = []
+    for name in names("runs", ".json"):
+        path = os.path.join(folder("runs"), name)
+        record = load(path)
+        if record is None:
+            continue
+        ended = load(path[: -len(".json")] + ".exit")
+        if ended is not None:
+            record["exit"] = ended
+        found.append(record)
+    return found
+
+
+def journals(_call: Call) -> dict[str, list[Any]]:
+    """The verb: plan id to its entries; a line cut off by a crash is left out."""
+    found: dict[str, list[Any]] = {}
+    for name in names("journals", ".jsonl"):
+        entries = []
+        for line in machine.read(os.path.join(folder("journals"), name), 16 << 20).splitlines():
+            try:
+                entry = json.loads(line.decode("utf-8"))
+            except ValueError:
+                continue
+            if isinstance(entry, dict):
+                entry.pop("format", None)
+                entries.append(entry)
+        found[name[: -len(".jsonl")]] = entries
+    return found
+
+
+VERBS: Verbs = {"runs": runs, "journals": journals}
