@@ -9,12 +9,13 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from textual.app import App
+from textual.app import App, SystemCommand
 from textual.binding import BindingType
+from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 
 from console import styles
@@ -46,7 +47,7 @@ class SpecopsApp(App[None], inherit_bindings=False):
     TITLE = "specops"
     CSS = styles.sheet()
     BINDINGS: ClassVar[list[BindingType]] = [("ctrl+c", "interrupt", "")]
-    COMMAND_PALETTE_BINDING = "f2"
+    COMMAND_PALETTE_BINDING = "f3"
 
     def __init__(
         self,
@@ -80,6 +81,13 @@ class SpecopsApp(App[None], inherit_bindings=False):
         for theme in styles.THEMES:
             self.register_theme(theme)
         self.theme = self._first_theme()
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """The palette: the actions of the screen, from the one table."""
+        if isinstance(screen, Place):
+            for action in self.keys.on(screen.SCOPE):
+                method = getattr(screen, f"action_{action.method}")
+                yield SystemCommand(f"{action.title}  {action.shown_keys}", action.help, method)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our own variables, for themes that do not know them."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from console.loglines import JUMPS, Kind, classify_line, interesting
+from console.loglines import FRAMES, JUMPS, Kind, classify_line, interesting
 from console.text import clean
 
 BLOCK = 256 * 1024
@@ -24,8 +24,6 @@ MAX_LINE = 64 * 1024
 """Bytes of a line that are kept; the rest is counted in a marker."""
 
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-Z\\-_])")
-
-_FRAMES = frozenset({Kind.FRAME, Kind.FRAME_LIB, Kind.CODE})
 
 
 @dataclass(slots=True)
@@ -154,7 +152,7 @@ class LogStore:
         """Give the few special lines of the new ones their kinds, and fold what they close."""
         kinds, last = self.kinds, len(starts)
         seen = -1
-        if first and kinds[first - 1] in _FRAMES | {Kind.TRACEBACK}:
+        if first and kinds[first - 1] in FRAMES | {Kind.TRACEBACK}:
             seen = self._follow(first - 1, head, starts, base, first, -1)
         for offset in interesting(head):
             at = bisect_right(starts, offset + base) - 1
@@ -226,13 +224,11 @@ class LogStore:
     def record(self, number: int) -> tuple[int, int]:
         """The lines that belong together around one: a traceback from its head to its end."""
         first = last = number
-        while (
-            first > 0 and self.kinds[first - 1 : first] and Kind(self.kinds[first - 1]) in _FRAMES
-        ):
+        while first > 0 and self.kinds[first - 1 : first] and Kind(self.kinds[first - 1]) in FRAMES:
             first -= 1
         if first > 0 and self.kinds[first - 1] == Kind.TRACEBACK:
             first -= 1
-        while last + 1 < self._whole and Kind(self.kinds[last]) in _FRAMES | {Kind.TRACEBACK}:
+        while last + 1 < self._whole and Kind(self.kinds[last]) in FRAMES | {Kind.TRACEBACK}:
             last += 1
         return first, last
 
@@ -258,7 +254,7 @@ class Folds:
     def close(self, kinds: bytearray, raised: int) -> None:
         """A traceback ended at ``raised``: fold its library frames, all but the deepest frame."""
         top = raised
-        while top > 0 and Kind(kinds[top - 1]) in _FRAMES:
+        while top > 0 and Kind(kinds[top - 1]) in FRAMES:
             top -= 1
         deepest = raised - 1
         while deepest > top and kinds[deepest] == Kind.CODE:

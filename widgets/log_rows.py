@@ -21,6 +21,7 @@ _SIGNS = {
     Kind.RAISED: ("✖ ", "bad"),
     Kind.ERROR: ("✖ ", "bad"),
     Kind.WARNING: ("! ", "warn"),
+    Kind.FOLLOWS: ("↳ ", "warn"),
     Kind.TRACEBACK: ("┌ ", "bad"),
     Kind.NOTE: ("  ", "accent"),
 }
@@ -28,6 +29,7 @@ _ROLES = {
     Kind.RAISED: "bad",
     Kind.ERROR: "bad",
     Kind.WARNING: "warn",
+    Kind.FOLLOWS: "warn",
     Kind.FRAME_LIB: "dim",
     Kind.CODE: "dim",
     Kind.NOTE: "accent",

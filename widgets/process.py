@@ -212,9 +212,8 @@ def leftover_line(artefacts: Sequence[Artefact], listening: Sequence[int]) -> Li
     """What lies in /dev/shm and which ports are held, on one line."""
     shm = [a for a in artefacts if a.type == "shm"]
     others = len(artefacts) - len(shm)
-    parts = [
-        f"{len(shm)} segment{'s' * (len(shm) != 1)} in /dev/shm ({size(sum(a.size_bytes for a in shm))})"
-    ]
+    held = size(sum(artefact.size_bytes for artefact in shm))
+    parts = [f"{len(shm)} segment{'s' * (len(shm) != 1)} in /dev/shm ({held})"]
     if others:
         parts.append(f"{others} sockets and locks")
     if listening:

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 
 from console.keys import KeyMap
 from console.screens.dialog import Dialog
-from widgets.paint import Line, Lines, fit, line
+from widgets.paint import Line, Lines, fit, line, wrap
 
 _MORE = (
     "Upper case changes a host; everything that does shows a plan first, and Enter is never yes.",
@@ -67,13 +67,11 @@ class Help(Dialog[None]):
             text = f"{action.shown_keys} {action.title} {action.help} {action.cli or ''}".lower()
             if all(word in text for word in words):
                 twin = f"  (:{action.cli})" if action.cli else ""
-                lines.append(
-                    line(
-                        (fit(action.shown_keys, 12), "warn" if action.dangerous else "key"),
-                        (fit(action.title, 16), "strong"),
-                        (fit(action.help + twin, width - 29), "plain"),
-                    )
-                )
+                first, *rest = wrap(action.help + twin, width - 31)
+                role = "warn" if action.dangerous else "key"
+                head = (fit(action.shown_keys, 14), role), (fit(action.title, 16), "strong")
+                lines.append(line(*head, first))
+                lines += [line(" " * 30 + part) for part in rest]
         if not lines:
             lines.append(line(("no key here does that", "dim")))
         lines += [(), *(line((text, "dim")) for text in _MORE)]

@@ -1,5 +1,7 @@
 """A fleet and actions made by hand, in the states an operator has to tell apart."""
 
+# ruff: noqa: E501 - tables of values and log lines read better whole
+
 from __future__ import annotations
 
 import asyncio
@@ -74,7 +76,7 @@ def process(
 ) -> Process:
     """One process of the fake host."""
     return Process(
-        ProcessId(pid, pid * 10, BOOT), ppid, pid, pid, 0, user, "S", title.split()[0][:15],
+        ProcessId(pid, pid * 10, BOOT), ppid, pid, pid, 0, user, "S", title.partition(" ")[0][:15],
         tuple(title.split()), rss_mib=mib, age_s=29_520.0,
     )  # fmt: skip
 

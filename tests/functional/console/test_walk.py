@@ -1,4 +1,4 @@
-"""Every screen at three sizes and in three colourings: whole, legible, nothing wider than it may be."""
+"""Every screen at three sizes and in three colourings: whole, legible, nothing cut."""
 
 from __future__ import annotations
 
