@@ -11,6 +11,7 @@ from console.preflight.facts import HostFacts
 from console.preflight.rules import (
     algorithms,
     arguments,
+    bundled,
     draft,
     environment,
     host,
@@ -27,6 +28,7 @@ _RULES: tuple[Callable[[Context], Iterator[Finding]], ...] = (
     parallel.rules,
     speculative.rules,
     algorithms.rules,
+    bundled.rules,
     draft.rules,
     weights.rules,
     memory.rules,

@@ -46,12 +46,19 @@ class Context:
         return self.command.engine != "vllm"
 
     @property
+    def bundled(self) -> bool:
+        """Whether the bundled engine itself computes, and does not hand over to SGLang."""
+        return self.command.engine == "bundled" and self.settings.text("engine") != "sglang"
+
+    @property
     def algorithm(self) -> str | None:
         """The speculative algorithm as the engine names it: NEXTN becomes EAGLE."""
         name = self.settings.text("speculative-algorithm")
         if name is None:
             return None
         name = name.upper() if self.era >= 2 else name
+        if self.bundled and name == "EAGLE":
+            return "EAGLE3"  # the only kind of draft that it has
         return "EAGLE" if name == "NEXTN" else name
 
     @property

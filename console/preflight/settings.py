@@ -292,6 +292,8 @@ def convert(word: str, kind: str) -> tuple[Any, str]:
             return float(word), ""
     except ValueError:
         return None, "not a whole number" if kind == "int" else "not a number"
+    if kind == "upper":
+        return word.upper(), ""
     if kind == "human_readable_int":
         match = re.fullmatch(r"(-?\d+)(\.\d+)?(Ki|Mi|Gi|Ti|k|M|G|T)?", word.strip())
         suffix = match[3] or "" if match else ""

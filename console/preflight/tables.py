@@ -90,25 +90,10 @@ def parse_version(text: str) -> tuple[int, ...]:
 @cache
 def load(version: str) -> Table:
     """The table of a version in ``VERSIONS`` or of the bundled engine."""
-    if version == BUNDLED:
-        return _bundled()
-    raw = _read(f"sglang-{version}.json")
+    raw = _read("eagle3.json" if version == BUNDLED else f"sglang-{version}.json")
     return Table(
         version=raw["version"],
         options=_options(raw["options"]),
-        architectures=frozenset(raw["architectures"]),
-        eagle3_targets=frozenset(raw["eagle3_targets"]),
-        eagle3_drafts=frozenset(raw["eagle3_drafts"]),
-    )
-
-
-def _bundled() -> Table:
-    """The bundled engine reads the flags of one SGLang version, and a few of its own."""
-    raw = _read("eagle3.json")
-    base = load(raw["base"])
-    return Table(
-        version=base.version,
-        options={**base.options, **_options(raw["options"])},
         architectures=frozenset(raw["architectures"]),
         eagle3_targets=frozenset(raw["eagle3_targets"]),
         eagle3_drafts=frozenset(raw["eagle3_drafts"]),

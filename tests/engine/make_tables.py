@@ -5,10 +5,15 @@
 reads ``sglang/srt`` of an unpacked wheel with :mod:`ast` and writes ``sglang-VERSION.json``: every
 option string with how many values it takes, their type and choices, the architectures the version
 registers, and which of their models can hand hidden states to an EAGLE-3 draft.
+
+    python -m tests.engine.make_tables eagle3
+
+writes the bundled engine's table from its own parser.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import json
 import sys
@@ -232,8 +237,48 @@ def registered(models: Path) -> tuple[list[str], list[str], dict[str, Path]]:
     return sorted(entries), sorted(n for n in entries if captures(n)), entries
 
 
+def bundled(parser: argparse.ArgumentParser) -> list[dict[str, Any]]:
+    """The options of a parser that can be asked itself."""
+    rows: list[dict[str, Any]] = []
+    for action in parser._actions:
+        if "--help" in action.option_strings:
+            continue
+        row: dict[str, Any] = {"names": list(action.option_strings)}
+        row["values"] = action.nargs if action.nargs is not None else 1
+        kind = getattr(action.type, "__name__", "")
+        if kind:
+            row["type"] = kind
+        if action.choices:
+            row["choices"] = sorted(map(str, action.choices))
+        rows.append(row)
+    return sorted(rows, key=lambda row: str(row["names"][0]))
+
+
+def bundled_table() -> str:
+    """The bundled engine's table as text."""
+    from eagle3.server_args import build_parser
+
+    table = {
+        "version": "0.5.12.post1",
+        "architectures": ["LlamaForCausalLM", "LlamaForCausalLMEagle3"],
+        "eagle3_targets": ["LlamaForCausalLM"],
+        "eagle3_drafts": ["LlamaForCausalLMEagle3"],
+    }
+    return as_text(table, bundled(build_parser()))
+
+
+def as_text(table: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    """A table as JSON with one option a line."""
+    lines = [f'"{key}": {json.dumps(value)}' for key, value in table.items()]
+    options_ = ",\n".join("  " + json.dumps(row) for row in rows)
+    return "{\n" + ",\n".join(lines) + ',\n"options": [\n' + options_ + "\n]\n}\n"
+
+
 def main() -> None:
     """Write the table of one version."""
+    if sys.argv[1:] == ["eagle3"]:
+        (OUT / "eagle3.json").write_text(bundled_table())
+        return
     root, version = Path(sys.argv[1]), sys.argv[2]
     architectures, captures, _ = registered(root / "sglang" / "srt" / "models")
     found = options(root / "sglang" / "srt")
@@ -244,9 +289,7 @@ def main() -> None:
         "eagle3_drafts": [a for a in architectures if "Eagle3" in a],
     }
     target = OUT / f"sglang-{version}.json"
-    lines = [f'"{key}": {json.dumps(table[key])}' for key in table]
-    rows = ",\n".join("  " + json.dumps(entry) for entry in found)
-    target.write_text("{\n" + ",\n".join(lines) + ',\n"options": [\n' + rows + "\n]\n}\n")
+    target.write_text(as_text(table, found))
     names = sum(len(entry["names"]) for entry in found)
     print(f"{target}: {names} option strings, {len(architectures)} architectures")
 

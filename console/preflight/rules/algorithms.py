@@ -36,12 +36,15 @@ def rules(ctx: Context) -> Iterator[Finding]:
     """Every finding over the algorithm that is chosen."""
     if not ctx.sglang or ctx.algorithm is None:
         return
-    yield from backends(ctx)
-    yield from pipelined(ctx)
+    if not ctx.bundled:
+        yield from backends(ctx)
+        yield from pipelined(ctx)
     if ctx.algorithm in EAGLE_FAMILY:
         yield from draft_path(ctx)
         yield from rejection_sampling(ctx)
         yield from token_map(ctx)
+    elif ctx.bundled:
+        return
     elif ctx.algorithm == "NGRAM":
         yield from ngram(ctx)
     elif ctx.algorithm == "DFLASH":

@@ -14,12 +14,13 @@ def rules(ctx: Context) -> Iterator[Finding]:
     """Every finding over the flags alone."""
     yield from ctx.settings.findings
     yield from version_note(ctx)
-    if ctx.sglang:
+    if ctx.sglang and not ctx.bundled:
         yield from conflicts(ctx)
         yield from chunked_prefill(ctx)
+        yield from memory_fraction(ctx)
+    if ctx.sglang:
         yield from served_name(ctx)
         yield from speculative_lora(ctx)
-    yield from memory_fraction(ctx)
     yield from unresolved(ctx)
 
 

@@ -48,7 +48,7 @@ def target_architecture(ctx: Context) -> Iterator[Finding]:
     tables = [t for t in (ctx.table, ctx.tables.above) if t]
     if arch is None or any(arch in table.architectures for table in tables):
         return
-    if ctx.command.engine == "bundled":
+    if ctx.bundled:
         yield ctx.error(
             "target-architecture",
             f"the bundled engine has no {arch}, only {', '.join(sorted(ctx.table.eagle3_targets))}",
@@ -210,10 +210,10 @@ def unregistered(ctx: Context, arch: str) -> Iterator[Finding]:
 def layers(ctx: Context) -> Iterator[Finding]:
     """One layer only in older versions; and the layers of the target that it listens to."""
     count = whole(ctx.draft, "num_hidden_layers")
-    if ctx.era <= 1 and count not in (None, 1):
+    if (ctx.era <= 1 or ctx.bundled) and count not in (None, 1):
         yield ctx.error(
             "draft-layers",
-            f"the draft has {count} layers, {ctx.tables.version} supports 1",
+            f"the draft has {count} layers, this engine supports 1",
             "use a one-layer draft, or SGLang 0.5.12 or later",
             _DRAFT,
         )
@@ -356,10 +356,10 @@ def vocabulary_pair(ctx: Context, vocab: int | None, target: int | None) -> Iter
     if vocab is None or target is None or vocab == target:
         return
     message = f"the draft's vocab_size {vocab} is not the target's {target}"
-    if vocab > target:
+    if vocab > target or ctx.bundled:
         yield ctx.error(
             "draft-vocab-target",
-            f"{message}: it can draft tokens that the target does not have",
+            f"{message}: it drafts tokens that mean something else to the target, or nothing",
             "use the draft that was trained for this target",
             _DRAFT,
         )

@@ -105,7 +105,7 @@ def ports(ctx: Context) -> Iterator[Finding]:
     for flag, port in (("--port", http), ("--nccl-port", nccl)):
         if port is None:
             continue
-        if not 0 < port < 65536:
+        if not (0 < port < 65536 or (port == 0 and ctx.bundled)):
             yield ctx.error("port-range", f"{flag} {port} is not between 1 and 65535",
                             "use 30000", flag)  # fmt: skip
         elif port in used:

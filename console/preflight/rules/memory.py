@@ -38,8 +38,9 @@ def rules(ctx: Context) -> Iterator[Finding]:
     if missing is not None:
         yield missing
         return
-    yield from balance(ctx, used)
-    yield from fit(ctx, used)
+    if not ctx.bundled:
+        yield from balance(ctx, used)
+        yield from fit(ctx, used)
 
 
 def no_gpu(ctx: Context) -> Iterator[Finding]:

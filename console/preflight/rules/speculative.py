@@ -49,7 +49,8 @@ def rules(ctx: Context) -> Iterator[Finding]:
     yield from common(ctx)
     if ctx.algorithm in EAGLE_FAMILY:
         yield from all_or_none(ctx)
-        yield from tree(ctx)
+        if not ctx.bundled:
+            yield from tree(ctx)
 
 
 def without_algorithm(ctx: Context) -> Iterator[Finding]:
@@ -171,7 +172,7 @@ def automatic(ctx: Context) -> Iterator[Finding]:
     message = f"steps {steps}, topk {topk}, draft tokens {tokens} are chosen: none of them is given"
 
     change = Change(flags={STEPS: steps, TOPK: topk, TOKENS: tokens})
-    if ctx.era == 2 and topk > 1:
+    if ctx.era == 2 and topk > 1 and not ctx.bundled:
         yield ctx.warning(
             "spec-auto",
             f"{message}; this version picks topk {topk} after its check of the overlap scheduler, "
