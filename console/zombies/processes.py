@@ -108,7 +108,7 @@ def _orphan(process: Process, world: World) -> Zombie | None:
     _who_is_gone(process, world, run, adopted, case)
     _what_speaks_against(process, world, run, launcher_gone, case)
     tree = world.table.descendants([process.id])
-    together = [p for p in map(world.table.get, tree) if p is not None]
+    together = [p for p in world.snapshot.processes if p.id in tree] if tree else []
     return of_process(
         ZombieKind.ORPHAN, process, case, world.snapshot, why_not=None, together=together
     )

@@ -112,7 +112,7 @@ def _script(words: Sequence[str]) -> str | None:
 def flag(argv: Sequence[str], *names: str) -> str | None:
     """The last value of a flag, in either spelling (``--tp 8``, ``--tp=8``), or ``None``."""
     value = None
-    for word, after in zip(argv, (*argv[1:], ""), strict=True):
+    for word, after in zip(argv, (*argv[1:], ""), strict=False):
         name, equals, rest = word.partition("=")
         if name in names:
             value = rest if equals else after

@@ -101,7 +101,8 @@ class World:
 
     def __init__(self, snapshot: Snapshot, known: Known, earlier: Snapshot | None = None) -> None:
         self.earlier = {process.id: process for process in earlier.processes} if earlier else {}
-        carried = tuple(self._carry(process) for process in snapshot.processes)
+        ordered = sorted(snapshot.processes, key=lambda p: p.id.pid)
+        carried = tuple(self._carry(process) for process in ordered)
         self.snapshot = replace(snapshot, processes=carried)
         self.known = known
         self.policy = known.policy
