@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from console.diagnosis.evidence import Evidence, Incident, gather
@@ -18,6 +19,8 @@ _MESSAGE = 16_000  # characters of a message that rules look at
 
 _QUIET_S = 600.0
 """Seconds without progress in a log that goes on, before it is called a hang."""
+_ANSWERED = re.compile(r'"(?:POST /\S+|GET /health\w*) HTTP/1\.1" 200')
+_ENDED = (Phase.SPAWN, Phase.READY, Phase.FAILED, Phase.STOPPED, Phase.DRAINING)
 _BATCH = re.compile(r"(?:Prefill|Decode) batch.*?#running-req: (\d+)")
 
 
@@ -150,26 +153,29 @@ def judge_lines(
 
 def _silence(lines: list[Line], engine: str | None) -> str:
     """A log whose stamps go on while its work does not, as a line that rules can match."""
-    machine, clock = PhaseMachine(engine), Clock()
-    worked = last = None
-    busy = False
+    machine, clock = PhaseMachine(engine), Clock(lines)
+    worked: float | None = None
+    last: float | None = None
+    running = 0
     for line in lines:
-        steps, progress = len(machine.steps), machine.progress
+        before = (len(machine.steps), machine.progress)
         machine.feed_line(line)
         stamp = clock.read(line)
         last = stamp if stamp is not None else last
-        batch = _BATCH.search(line.text) if " batch" in line.text else None
-        if batch:
-            busy = batch[1] != "0" or line.text.startswith("Prefill")
-        if batch or len(machine.steps) != steps or machine.progress != progress:
+        if " batch" in line.text and (batch := _BATCH.search(line.text)):
+            running = int(batch[1]) + line.text.startswith("Prefill")
             worked = last
-        elif machine.phase is Phase.READY and '" 200' in line.text and "POST /" in line.text:
+        elif _ANSWERED.search(line.text):
+            running -= "POST" in line.text
+            worked = last
+        elif (len(machine.steps), machine.progress) != before:
             worked = last
     if last is None or worked is None or last - worked < _QUIET_S:
         return ""
-    if machine.phase is Phase.READY or busy:
-        return f"fact: busy, then silent {last - worked:.0f} s" if busy else ""
-    if machine.phase in (Phase.SPAWN, Phase.FAILED, Phase.STOPPED, Phase.DRAINING):
+    if running > 0:
+        return f"fact: busy, then silent {last - worked:.0f} s"
+    started = machine.starts or len(machine.steps) > 1
+    if machine.phase in _ENDED or not started:
         return ""
     return f"fact: starting, then silent {last - worked:.0f} s"
 
@@ -193,36 +199,60 @@ def diagnose(
     """
     rules = rules or load_rules()
     found: Extract = extract(data)
-    verdict = judge_lines(in_order(_parsed(found.current)), rules, engine=engine, version=version)
+    verdict = _judge_pieces(found.current, rules, engine, version)
     if verdict.category == "none" and found.previous and verdict.phase not in ("ready", "draining"):
-        before = judge_lines(in_order(_parsed(found.previous)), rules, engine=engine, version=version)
-        if before.category != "none":
+        before = _judge_pieces(found.previous, rules, engine, version)
+        if before.root is not None:
             verdict = before
     return found.counted(verdict)
 
 
-def in_order(lines: list[Line]) -> list[Line]:
-    """Lines in the order in which they were written; log exports may be newest first."""
-    falling = rising = 0
+def _judge_pieces(
+    pieces: list[tuple[int, bytes]], rules: Rules, engine: str | None, version: str | None
+) -> Diagnosis:
+    lines = _parsed(pieces)
+    if not newest_first(lines):
+        return judge_lines(lines, rules, engine=engine, version=version)
+    numbers = [line.number for line in reversed(lines)]
+    lines = [line._replace(number=i + 1) for i, line in enumerate(reversed(lines))]
+    found = judge_lines(lines, rules, engine=engine, version=version)
+    if found.root is None or found.root.log_line is None:
+        return found
+    at = numbers[min(found.root.log_line, len(numbers)) - 1]
+    return replace(found, root=replace(found.root, log_line=at))
+
+
+_NUMBERED = re.compile(r"frame #(\d+):")
+
+
+def _neighbours(first: str, second: str) -> int:
+    """+1 where two neighbouring lines can only be in this order, -1 where only in the other."""
+    for one, other, sign in ((first, second, 1), (second, first, -1)):
+        if one.endswith("(most recent call last):") and 'File "' in other[:40]:
+            return sign
+        if "terminate called after" in one and "what():" in other:
+            return sign
+    left, right = _NUMBERED.search(first[:40]), _NUMBERED.search(second[:40])
+    return int(right[1]) - int(left[1]) if left and right else 0
+
+
+def newest_first(lines: list[Line]) -> bool:
+    """Whether a log was exported with its last line first: its stamps fall, or its stacks do."""
+    falling = rising = turns = 0
     last: float | None = None
-    clock = Clock()
-    frames_after = frames_before = 0
-    for i, line in enumerate(lines):
+    clock, before = Clock(lines), ""
+    for line in lines:
         stamp = clock.read(line)
         if stamp is not None:
             if last is not None and stamp != last:
                 falling += stamp < last
                 rising += stamp > last
             last = stamp
-        if line.text.endswith("(most recent call last):"):
-            after = lines[i + 1].text if i + 1 < len(lines) else ""
-            before = lines[i - 1].text if i else ""
-            frames_after += after.startswith("  File")
-            frames_before += before.startswith("  File")
-    backwards = falling > 2 * rising and falling >= 2 and not frames_after > frames_before
-    if backwards or (frames_before > frames_after and rising <= falling):
-        return lines[::-1]
-    return lines
+        turns += _neighbours(before, line.text)
+        before = line.text
+    if turns:
+        return turns < 0 and rising <= falling
+    return falling > 2 * rising and falling >= 2
 
 
 def diagnosis_to_json(diagnosis: Diagnosis) -> dict[str, Any]:

@@ -114,8 +114,15 @@ def _incident(sign: Sign, line: Line, match: re.Match[str]) -> Incident:
         message = line.text.partition("error: ")[2] or message
     place = groups.get("file")
     return Incident(
-        sign.kind, kind, message, line.number, sign.id, rank, place,
-        int(groups["line"]) if place and "line" in groups else None, line.time,
+        sign.kind,
+        kind,
+        message,
+        line.number,
+        sign.id,
+        rank,
+        place,
+        int(groups["line"]) if place and "line" in groups else None,
+        line.time,
     )
 
 
@@ -149,8 +156,17 @@ def _from_trace(trace: Trace) -> Incident:
     if trace.type.endswith("AssertionError") and not message and last and last.code:
         message = last.code
     return Incident(
-        "raised", trace.type, message, trace.number, "", trace.rank,
-        last.file if last else None, last.line if last else None, trace.time, trace, trace.frames,
+        "raised",
+        trace.type,
+        message,
+        trace.number,
+        "",
+        trace.rank,
+        last.file if last else None,
+        last.line if last else None,
+        trace.time,
+        trace,
+        trace.frames,
     )
 
 
@@ -174,8 +190,15 @@ def _bare(rest: Text, seen: set[tuple[str, str]]) -> Iterator[Incident]:
                 if exception_line(after.text, structural=False) or after.text.startswith("$ "):
                     break
                 message.append(after.text)
-            yield Incident("raised", found[0], "\n".join(message).strip(), line.number, "",
-                           line.rank, time=line.time)
+            yield Incident(
+                "raised",
+                found[0],
+                "\n".join(message).strip(),
+                line.number,
+                "",
+                line.rank,
+                time=line.time,
+            )
 
 
 _TERMINATE = re.compile(r"terminate called after throwing an instance of '([^']+)'")
@@ -193,7 +216,9 @@ def _native(rest: Text) -> Iterator[Incident]:
             head, found, tail = after.text.partition("what():")
             if found and not head.strip():
                 what = tail.strip()
-        yield Incident("raised", match[1], what, line.number, "terminate", line.rank, time=line.time)
+        yield Incident(
+            "raised", match[1], what, line.number, "terminate", line.rank, time=line.time
+        )
 
 
 def gather(lines: Sequence[Line], rules: Rules) -> Evidence:

@@ -22,22 +22,29 @@ from typing import Any
 from console.errors import ConfigError
 
 CATEGORIES = frozenset(
-    "args-validation context-length draft-model model-support checkpoint-files quant-tp-shape"
-    " binary-abi toolchain-jit gpu-oom-load gpu-oom-runtime gpu-memory-held host-oom-kill"
-    " shm-disk-cache port-conflict nccl-init p2p-allreduce collective-timeout peer-rank-lost"
-    " kv-transfer engine-invariant cuda-async hang-no-exception readiness-probe orphan-shutdown"
-    " driver-fabric gpu-hardware none".split()
+    (
+        *("args-validation", "context-length", "draft-model", "model-support", "checkpoint-files"),
+        *("quant-tp-shape", "binary-abi", "toolchain-jit", "gpu-oom-load", "gpu-oom-runtime"),
+        *("gpu-memory-held", "host-oom-kill", "shm-disk-cache", "port-conflict", "nccl-init"),
+        *("p2p-allreduce", "collective-timeout", "peer-rank-lost", "kv-transfer"),
+        *("engine-invariant", "cuda-async", "hang-no-exception", "readiness-probe"),
+        *("orphan-shutdown", "driver-fabric", "gpu-hardware", "none"),
+    )
 )
+"""What an operator has to look at; a rule names one of these."""
 ROLES = frozenset(("victim", "wrapper", "weak", "noise"))
 KINDS = frozenset(
-    "assert hardware nvml dstate orphan death abort cuda watchdog import nccl raised peer".split()
+    (
+        *("assert", "hardware", "nvml", "dstate", "orphan", "death", "abort"),
+        *("cuda", "watchdog", "import", "nccl", "raised", "peer"),
+    )
 )
 SHIPPED = ("signs.yaml", "roles.yaml", "start.yaml", "memory.yaml", "comm.yaml", "host.yaml")
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A line that tells of a failure. ``pattern`` is tried on lines that hold one of ``literals``."""
+    """A line that tells of a failure; ``pattern`` is tried on lines that hold a literal."""
 
     id: str
     kind: str
@@ -63,7 +70,8 @@ class Rule:
 
     ``type`` matches the last part of the class, ``pattern`` the message, ``frames`` any frame as
     ``file:function``, ``near`` and ``absent`` the whole log, ``then`` the log after ``near``, which
-    must be found ``at_least`` times; ``absent_after`` the log after the last ``near``. ``root`` False: for logs without one.
+    must be found ``at_least`` times; ``absent_after`` the log after the last ``near``.
+    ``root`` False: for logs without one.
     """
 
     id: str

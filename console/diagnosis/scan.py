@@ -26,19 +26,47 @@ STARTS = (b"server_args=ServerArgs(", b"server_args={", b"vLLM API server versio
 """Printed once by every start: SGLang's parent, its successor's form, vLLM's API server."""
 
 _TROUBLE = (
-    b"Traceback (most", b"Error:", b"Exception", b" exception", b"Assertion", b"NVRM", b"Xid",
-    b"Killed", b"killed", b"NCCL WARN", b"igquit", b"SIG", b"atchdog", b"Fatal", b"fatal error",
-    b"terminate called", b"Cuda error", b"CUDA e", b"CUDA E", b"NVML", b"Errno", b"exit code",
-    b"exitcode", b"oom", b"OOM", b"core dumped", b"Health check", b"shared memory broadcast",
-    b"Ignore import error", b"ERROR",
+    b"Traceback (most",
+    b"Error:",
+    b"Exception",
+    b" exception",
+    b"Assertion",
+    b"NVRM",
+    b"Xid",
+    b"Killed",
+    b"killed",
+    b"NCCL WARN",
+    b"igquit",
+    b"SIG",
+    b"atchdog",
+    b"Fatal",
+    b"fatal error",
+    b"terminate called",
+    b"Cuda error",
+    b"CUDA e",
+    b"CUDA E",
+    b"NVML",
+    b"Errno",
+    b"exit code",
+    b"exitcode",
+    b"oom",
+    b"OOM",
+    b"core dumped",
+    b"Health check",
+    b"shared memory broadcast",
+    b"Ignore import error",
+    b"ERROR",
 )
-_RAISED = re.compile(rb"^.{0,200}?((?:[A-Za-z_][\w.]*)?(?:Error|Exception|Exit)(?::[^\n]{0,160})?)\r?$", re.M)
+_RAISED = re.compile(
+    rb"^[^\n]{0,200}?((?:[A-Za-z_][\w.]*)?(?:Error|Exception|Exit)(?::[^\n]{0,160}|\r?$))",
+    re.MULTILINE,
+)
 _DIGITS = re.compile(rb"\d+")
 
 
 @dataclass(slots=True)
 class Extract:
-    """Numbered raw lines of the last start and of the one before it, and what earlier ones raised."""
+    """Numbered raw lines of the last start and the one before, and what earlier ones raised."""
 
     current: list[tuple[int, bytes]]
     previous: list[tuple[int, bytes]] = field(default_factory=list)
@@ -57,7 +85,10 @@ class Extract:
 
 
 def _key(line: bytes) -> bytes:
-    return _DIGITS.sub(b"#", line.rpartition(b".")[2] if b"." in line.split(b":")[0] else line)[:120]
+    """An exception line without its module and its numbers, for telling repeats."""
+    name, colon, text = line.strip().partition(b":")
+    short = name.rpartition(b".")[2] + colon + text
+    return _DIGITS.sub(b"#", short[:100])
 
 
 def _blocks(data: bytes | Iterable[bytes]) -> Iterator[bytes]:
@@ -177,7 +208,7 @@ def extract(data: bytes | Iterable[bytes]) -> Extract:
             at = cut
         if at < len(block):
             current.add(block[at:])
-    return Extract(current.pieces(), [] if previous is None else _lines(previous), starts, raised)
+    return Extract(current.pieces(), _lines(previous), starts, raised)
 
 
 def _last_part(start: _Start) -> list[tuple[int, bytes]]:

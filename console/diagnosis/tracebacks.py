@@ -22,15 +22,39 @@ _HEADER = re.compile(r"Traceback \(most recent call last\): *$")
 _FRAME = re.compile(r' *File "(?P<file>[^"]*)", line (?P<line>\d+)(?:, in (?P<func>.+?))? *$')
 _CARETS = re.compile(r"\s+[~^ ]*\^[~^ ]*$|\s+~+$")
 _NAMED = re.compile(
-    r"(?P<type>(?:[A-Za-z_]\w*(?:\.|::))*[A-Za-z_]\w*)(?::(?: (?P<text>.*))?|(?P<bare>)) *$", re.S
+    r"(?P<type>(?:[A-Za-z_]\w*(?:\.|::))*[A-Za-z_]\w*)(?::(?: (?P<text>.*))?|(?P<bare>)) *$",
+    re.DOTALL,
 )
 _SUFFIX = re.compile(
     r"(?:Error|Exception|Exit|Interrupt|Warning|Timeout|TimedOut|Failure|Fault|Empty|Full"
     r"|NotFound|StopIteration|ExceptionGroup|Again|Cancelled|Refused|Abort|Died|Lost)$"
 )
 _NOT_NAMES = frozenset(
-    "INFO WARNING ERROR DEBUG CRITICAL Killed Aborted Terminated Process Thread Note Warning Hint"
-    " Supported Command Loading Failed Possible GPU NVRM NOTE Usage usage".split()
+    [
+        "INFO",
+        "WARNING",
+        "ERROR",
+        "DEBUG",
+        "CRITICAL",
+        "Killed",
+        "Aborted",
+        "Terminated",
+        "Process",
+        "Thread",
+        "Note",
+        "Warning",
+        "Hint",
+        "Supported",
+        "Command",
+        "Loading",
+        "Failed",
+        "Possible",
+        "GPU",
+        "NVRM",
+        "NOTE",
+        "Usage",
+        "usage",
+    ]
 )
 _DURING = "During handling of the above exception, another exception occurred:"
 _CAUSE = "The above exception was the direct cause of the following exception:"
@@ -102,7 +126,7 @@ def exception_line(text: str, *, structural: bool) -> tuple[str, str] | None:
     last = re.split(r"\.|::", name)[-1]
     if name in _NOT_NAMES or last in _NOT_NAMES:
         return None
-    known = bool(_SUFFIX.search(last)) and last[0].isupper() or last.endswith("Error")
+    known = (bool(_SUFFIX.search(last)) and last[0].isupper()) or last.endswith("Error")
     if not known:
         dotted = last != name
         plausible = last[0].isupper() and not last.isupper() and len(last) > 3
@@ -133,7 +157,7 @@ class Reader:
             text = self._ungutter(text)
         if self._mute(text):
             return True
-        if text.endswith(":") or text.endswith(": "):
+        if text.endswith((":", ": ")):
             if _HEADER.search(text):
                 self._start(line, text)
                 return True
@@ -171,7 +195,7 @@ class Reader:
         return stripped
 
     def _mute(self, text: str) -> bool:
-        """Whether the line belongs to logging's own complaint, which is no failure of the server."""
+        """Whether the line belongs to logging's own complaint, no failure of the server."""
         if text.startswith("--- Logging error ---"):
             self._muted = True
         elif self._muted and text.startswith("Arguments: "):

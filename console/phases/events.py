@@ -105,7 +105,6 @@ _CAPTURE = re.compile(
     r"Capture (?P<what>(?:draft |target |piecewise |prefill |decode |verify |extend |cuda |CUDA )+)"
     r"graph (?P<edge>begin|end)"
 )
-_TORN = re.compile(r"Traceback \(most recent call last\)")
 
 
 def capture_event(text: str) -> Event | None:
@@ -123,7 +122,7 @@ def capture_event(text: str) -> Event | None:
 
 def event_of(text: str) -> Event | None:
     """What a line means for the start, or ``None`` for the many that mean nothing."""
-    if text.startswith("Decode batch") or text.startswith("  "):
+    if text.startswith(("Decode batch", "  ")):
         return None
     if "Capture " in text and (found := capture_event(text)):
         return found

@@ -40,7 +40,7 @@ class Learned:
 
 
 def learn(runs: Iterable[Iterable[PhaseSpan]]) -> dict[Phase, Learned]:
-    """Median and 90th percentile per phase over earlier starts; spans without an end don't count."""
+    """Median and 90th percentile per phase over earlier starts; unended spans don't count."""
     seconds: dict[Phase, list[float]] = {}
     for spans in runs:
         total: dict[Phase, float] = {}

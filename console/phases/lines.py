@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from calendar import timegm
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -20,8 +21,9 @@ MAX_CHARS = 16_384
 class Line(NamedTuple):
     """One log line.
 
-    ``number`` counts from 1 at line feeds. ``time`` is in seconds on the log's own clock. ``stream``
-    names the writer where every line of it carries one (``rank3``, a process and pid), else "".
+    ``number`` counts from 1 at line feeds. ``time`` is in seconds on the log's own clock.
+    ``stream`` names the writer where every line of it carries a name (``rank3``, a process and
+    pid), else "".
     ``fresh`` says that a logger's own prefix opened the line, so that it begins a record.
     """
 
@@ -38,11 +40,16 @@ class Clock:
     """One clock out of a log that may be stamped twice.
 
     A carrier stamps when it got a line, the logger when it wrote it, and the two may be zones
-    apart. Once the logger's own stamps are seen, only they count.
+    apart. Once the logger's own stamps are seen (in ``lines``, if all are known), only they count.
     """
 
-    def __init__(self) -> None:
-        self._own = False
+    def __init__(self, lines: Iterable[Line] = ()) -> None:
+        self._own = any(line.fresh and line.time is not None for line in lines)
+
+    @property
+    def own(self) -> bool:
+        """Whether the logger's own stamps were seen."""
+        return self._own
 
     def read(self, line: Line) -> float | None:
         """The line's time on the clock that counts, in seconds, or ``None``."""
@@ -78,7 +85,8 @@ _PROC = re.compile(
     r"\((?P<name>[A-Za-z_][\w:.-]*(?: rank=(?P<rank>\d+))?),? pid=(?P<pid>\d+)(?:, ip=[^)]*)?\) ?"
 )
 _LEVEL = re.compile(
-    r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?:(?P<year>\d{4})-)?(?P<month>\d\d)-(?P<day>\d\d) "
+    r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) "
+    r"(?:(?P<year>\d{4})-)?(?P<month>\d\d)-(?P<day>\d\d) "
     r"(?P<clock>\d\d:\d\d:\d\d)(?:[.,]\d+)? \[?[\w./-]+\.py:\d+\] ?"
 )
 _SEVERITY = re.compile(
@@ -87,18 +95,22 @@ _SEVERITY = re.compile(
 )
 _SYSLOG = re.compile(
     r"(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(?P<day>\d+) "
-    r"(?P<clock>\d\d:\d\d:\d\d)(?:\.\d+)? (?P<host>[\w.-]+) (?P<unit>[^\s\[\]:|]+)(?:\[(?P<pid>\d+)\])?: ?"
+    r"(?P<clock>\d\d:\d\d:\d\d)(?:\.\d+)? (?P<host>[\w.-]+) "
+    r"(?P<unit>[^\s\[\]:|]+)(?:\[(?P<pid>\d+)\])?: ?"
 )
 _ISO = re.compile(
     r"(?P<date>\d{4}-\d\d-\d\d)T(?P<clock>\d\d:\d\d:\d\d)(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
     r"(?: (?P<host>[\w.-]+) (?P<unit>[^\s\[\]:|]+)\[(?P<pid>\d+)\]:"
     r"|(?P<cri> std(?:out|err) [FP](?= |$)))? ?"
 )
-_COMPOSE = re.compile(r"(?P<name>(?:\d+\|)?[A-Za-z][\w./-]*) *(?:\||›) ?")
+_COMPOSE = re.compile(r"(?P<name>(?:\d+\|)?[A-Za-z][\w./-]*) *(?:\||\u203a) ?")
 _LABEL = re.compile(r"(?P<rank>\d{1,4}): (?=\[|Traceback|  \S|    \S|[A-Z]\w*Error)")
 
 _MONTHS = {
-    name: i + 1 for i, name in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split())
+    name: i + 1
+    for i, name in enumerate(
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+    )
 }
 
 
@@ -142,7 +154,7 @@ class _State:
 
 
 def unwrap_json(text: str) -> str | None:
-    """The message of a docker json-file or ``journalctl -o json`` line; ``None`` if it is neither."""
+    """The message of a docker json-file or ``journalctl -o json`` line, else ``None``."""
     try:
         entry = json.loads(text)
     except (ValueError, RecursionError):
@@ -218,7 +230,7 @@ def _letter(text: str, state: _State) -> str:
         if match["pid"]:
             state.stream = state.stream or f"{match['unit']}[{match['pid']}]"
         return text[match.end() :]
-    if "|" in text[:64] or "›" in text[:64]:
+    if "|" in text[:64] or "\u203a" in text[:64]:
         match = _COMPOSE.match(text)
         if match:
             return text[match.end() :]
@@ -248,7 +260,7 @@ def _strip(text: str, state: _State) -> str:
 
 
 def parse(raw: str, number: int = 0) -> Line:
-    """A raw line as a :class:`Line`. Never raises; of a bar redrawn with CR the last state stays."""
+    """A raw line as a :class:`Line`; of a bar redrawn with CR the last state. Never raises."""
     text = raw.rstrip("\r\n")
     if len(text) > MAX_CHARS:
         half = MAX_CHARS // 2

@@ -99,12 +99,23 @@ class PhaseMachine:
         for step in self.steps:
             if spans and spans[-1].phase is step.phase:
                 spans[-1] = replace(
-                    spans[-1], end_s=step.end_s, end_line=step.end_line, done=step.done, total=step.total
+                    spans[-1],
+                    end_s=step.end_s,
+                    end_line=step.end_line,
+                    done=step.done,
+                    total=step.total,
                 )
             else:
                 spans.append(
-                    PhaseSpan(step.phase, step.start_s, step.end_s, step.start_line, step.end_line,
-                              step.done, step.total)
+                    PhaseSpan(
+                        step.phase,
+                        step.start_s,
+                        step.end_s,
+                        step.start_line,
+                        step.end_line,
+                        step.done,
+                        step.total,
+                    )
                 )
         return tuple(spans)
 
@@ -114,7 +125,9 @@ class PhaseMachine:
         if len(self._reached) < 2:
             return ()
         furthest = max(self._reached.values())
-        return tuple(sorted(rank for rank, mark in self._reached.items() if rank and mark < furthest))
+        return tuple(
+            sorted(rank for rank, mark in self._reached.items() if rank and mark < furthest)
+        )
 
     def elapsed_s(self, now_s: float | None = None) -> float | None:
         """Seconds in the present phase; ``None`` when the log gave no time."""
@@ -154,7 +167,10 @@ class PhaseMachine:
     def _take(self, line: Line, bar: str, now_s: float | None) -> None:
         if now_s is not None:
             self._now = now_s
+        carried = not self._clock.own
         stamp = self._clock.read(line)
+        if carried and self._clock.own and self._zero is not None:
+            self._rebase(stamp)
         line = line._replace(time=stamp)
         time = stamp if stamp is not None else (now_s if self._time is None else None)
         if time is not None:
@@ -174,15 +190,23 @@ class PhaseMachine:
             self._begin(self._gap, line)
         self._watch_traceback(line)
 
+    def _rebase(self, stamp: float | None) -> None:
+        """The logger's own clock takes over from a carrier's; what was before it has no times."""
+        self._zero = self._time = stamp
+        self.steps = [
+            replace(s, start_s=0.0, end_s=None if s.end_line is None else 0.0) for s in self.steps
+        ]
+        if self._open is not None:
+            self._open = self.steps[-1]
+
     def _since(self, time: float | None) -> float | None:
         return None if time is None or self._zero is None else time - self._zero
 
     def _bar(self, text: str) -> None:
-        found = None
-        for found in _PROGRESS.finditer(text[-600:]):
-            pass
-        if found and self._open and self._open.name in _BAR_STEPS:
-            self._replace(replace(self._open, done=int(found[1]), total=int(found[2])))
+        counts = _PROGRESS.findall(text[-600:])
+        if counts and self._open and self._open.name in _BAR_STEPS:
+            done, total = counts[-1]
+            self._replace(replace(self._open, done=int(done), total=int(total)))
 
     def _replace(self, step: Step) -> None:
         self._open = step
@@ -193,7 +217,9 @@ class PhaseMachine:
         if self.steps and self.steps[-1].name == name and self.steps[-1].end_line is None:
             return
         self._end(line.number - 1, line)
-        self._open = Step(name, line.number, self._since(line.time if line.time is not None else self._time))
+        self._open = Step(
+            name, line.number, self._since(line.time if line.time is not None else self._time)
+        )
         self.steps.append(self._open)
 
     def _end(self, number: int, line: Line) -> None:
@@ -309,13 +335,14 @@ class PhaseMachine:
             self._gap = "warmup"
         elif event.step == "http":
             self._begin("http", line)
-        elif event.what == "batch":
-            if self.phase is Phase.SCHEDULER_READY:
-                self._begin("warmup", line)
+        elif event.what == "batch" and self.phase is Phase.SCHEDULER_READY:
+            self._begin("warmup", line)
 
     def _vllm(self, line: Line) -> bool:
-        return self.engine == "vllm" or "APIServer" in line.stream or (
-            self.engine is None and not line.fresh and self.phase is Phase.SCHEDULER_READY
+        return (
+            self.engine == "vllm"
+            or "APIServer" in line.stream
+            or (self.engine is None and not line.fresh and self.phase is Phase.SCHEDULER_READY)
         )
 
     def _watch_traceback(self, line: Line) -> None:

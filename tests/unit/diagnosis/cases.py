@@ -52,7 +52,7 @@ def last_name(kind: str) -> str:
         return "xid " + re.findall(r"\d+", low)[-1]
     if "watchdog" in low:
         return "watchdog"
-    return re.split(r"::|\.", low)[-1]
+    return low.replace("::", ".").rpartition(".")[2]
 
 
 def rank_number(rank: str) -> int | None:

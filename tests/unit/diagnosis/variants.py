@@ -64,7 +64,9 @@ def _lines(text: str) -> list[str]:
 
 def journald(text: str, rng: random.Random) -> str:
     pid = rng.randrange(1000, 99999)
-    return _wrap(text, lambda i: f"Nov 29 14:{i // 60 % 60:02d}:{i % 60:02d} n7 sglang-a.service[{pid}]: ")
+    return _wrap(
+        text, lambda i: f"Nov 29 14:{i // 60 % 60:02d}:{i % 60:02d} n7 sglang-a.service[{pid}]: "
+    )
 
 
 def journald_iso(text: str, rng: random.Random) -> str:
@@ -79,7 +81,9 @@ def compose(text: str, _rng: random.Random) -> str:
 
 
 def kubernetes(text: str, _rng: random.Random) -> str:
-    return _wrap(text, lambda i: f"2026-11-29T14:{i // 60 % 60:02d}:{i % 60:02d}.123456789Z stderr F ")
+    return _wrap(
+        text, lambda i: f"2026-11-29T14:{i // 60 % 60:02d}:{i % 60:02d}.123456789Z stderr F "
+    )
 
 
 def kubectl_prefix(text: str, _rng: random.Random) -> str:
@@ -88,7 +92,9 @@ def kubectl_prefix(text: str, _rng: random.Random) -> str:
 
 def docker(text: str, _rng: random.Random) -> str:
     return "".join(
-        json.dumps({"log": line + "\n", "stream": "stderr", "time": f"2026-11-29T14:00:{i % 60:02d}Z"})
+        json.dumps(
+            {"log": line + "\n", "stream": "stderr", "time": f"2026-11-29T14:00:{i % 60:02d}Z"}
+        )
         + "\n"
         for i, line in enumerate(_lines(text))
     )
@@ -120,8 +126,10 @@ def cut_tail(text: str, _rng: random.Random) -> str:
 
 def noisy(text: str, _rng: random.Random) -> str:
     """Hours of ordinary serving before the trouble."""
+    day = re.search(r"\d{4}-\d\d-\d\d (?=\d\d:)", text)
+    hour = day[0] + text[day.end() : day.end() + 2] if day else "2026-01-01 00"
     noise = "".join(
-        f"[2020-01-01 00:{i // 60 % 60:02d}:{i % 60:02d}] INFO:     127.0.0.1:5{i:04d} - "
+        f"[{hour}:{i // 60 % 60:02d}:{i % 60:02d}] INFO:     127.0.0.1:5{i:04d} - "
         f'"POST /v1/chat/completions HTTP/1.1" 200 OK\n'
         for i in range(300)
     )
@@ -153,9 +161,10 @@ def interleaved(text: str, _rng: random.Random) -> str:
 
 _HEADER = re.compile(r"TP(\d+)\](?= Scheduler hit an exception: Traceback)")
 _TROUBLE = re.compile(
-    r"Traceback|Error\b|Assertion|NVRM|NCCL WARN|atchdog|NVML|Killed|Signal:|Ignore import|sglang::|VLLM::"
-    r"|Warning: Target|fatal error|cannot find| D |knvlink|Cuda error|accept len|health|Worker is"
-    r"|running-req|ready to roll|exception|checkpoint shards|monitoredBarrier|oom-kill|\$ "
+    r"Traceback|Error\b|Assertion|NVRM|NCCL WARN|atchdog|NVML|Killed|Signal:|Ignore import"
+    r"|sglang::|VLLM::|Warning: Target|fatal error|cannot find| D |knvlink|Cuda error|accept len"
+    r"|health|Worker is|running-req|ready to roll|exception|checkpoint shards|monitoredBarrier"
+    r"|oom-kill|\$ "
 )
 
 VARIANTS: dict[str, Variant] = {
