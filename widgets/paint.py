@@ -7,24 +7,20 @@ same without colour.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
+from textual.app import App
 from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
 
+from widgets.palette import roles
+
 Span = tuple[str, str]
 Line = tuple[Span, ...]
-
-ROLES = (
-    "plain", "dim", "strong", "ok", "warn", "bad", "title", "key", "accent", "cursor", "mark",
-    "hit", "bar", "focus", "rank0", "rank1", "rank2", "rank3", "rank4", "rank5", "rank6", "rank7",
-)  # fmt: skip
-"""Every role."""
 
 EMPTY: Line = ()
 
@@ -77,30 +73,41 @@ def wrap(text: str, width: int, *, limit: int = 0) -> list[str]:
     return out
 
 
+_TABLES: dict[tuple[str, bool], Mapping[str, Style]] = {}
+
+
+def _roles_of(app: App[object], name: str, ansi: bool, plain: bool) -> Mapping[str, Style]:
+    if (name, plain) not in _TABLES:
+        _TABLES[name, plain] = roles(app.theme_variables, ansi=ansi, plain=plain)
+    return _TABLES[name, plain]
+
+
 class Painted(Widget, can_focus=False):
     """A widget whose content is lines of roles. Subclasses answer :meth:`line_at`."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"role--{role}" for role in ROLES}
-
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id, classes=classes)
-        self._styles_of: dict[str, Style] = {}
+        self._styles_of: Mapping[str, Style] = {}
 
     def line_at(self, y: int) -> tuple[Line, str]:
         """The line of row ``y`` of the widget, and the role of the whole row ("" for none)."""
         raise NotImplementedError
 
     def style_of(self, role: str) -> Style:
-        """The theme's style of a role."""
-        style = self._styles_of.get(role)
-        if style is None:
-            style = self.get_component_rich_style(f"role--{role}", partial=True)
-            self._styles_of[role] = style
-        return style
+        """The style of a role under the application's theme.
+
+        One table for all widgets: component classes would have Textual match every rule of the
+        sheet against every role of every widget, at each change of a class.
+        """
+        if not self._styles_of:
+            theme = self.app.current_theme
+            plain = self.app.no_color
+            self._styles_of = _roles_of(self.app, theme.name, theme.ansi, plain)
+        return self._styles_of[role]
 
     def notify_style_update(self) -> None:
         """Forget the colours of the former theme."""
-        self._styles_of.clear()
+        self._styles_of = {}
         super().notify_style_update()
 
     def render_line(self, y: int) -> Strip:
