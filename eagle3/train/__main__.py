@@ -111,7 +111,7 @@ def draft_passes(
 def written_by_target(
     target: Target, mix: corpus.Mix, batches: int, rows: int, length: int, device: str
 ) -> Tensor:
-    """Text of the target itself, half greedy, half sampled: what the draft will meet when served."""
+    """Text of the target itself, half greedy, half sampled: what a served draft meets."""
     made = []
     for _ in range(batches):
         prompts = torch.from_numpy(mix.batch(rows, 48)).to(device)

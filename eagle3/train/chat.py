@@ -25,7 +25,7 @@ _SETTING = (
     "What does {x} do?", "what does {x} do", "What is {x} for?", "Explain {x}.",
     "Why would I set {x}?", "When should I use {x}?", "Tell me about {x}.",
     "What happens with {x}?",
-    "Should I set {x}?", "What is the effect of {x}?", 
+    "Should I set {x}?", "What is the effect of {x}?",
     "I see {x} in a launch script. What does it do?",
     "Can you explain {x}?", "Describe what {x} changes.",
 )  # fmt: skip

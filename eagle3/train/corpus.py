@@ -132,7 +132,7 @@ def load(path: Path | None, vocab_size: int) -> Corpus:
                 tokenizer=np.asarray(tokenizer.to_str()),
                 **dict(zip(names, arrays, strict=True)),
             )
-    end: int = tokenizer.token_to_id(END)
+    end = int(tokenizer.token_to_id(END) or 0)
     return Corpus(tokenizer, *(Stream(ids, end) for ids in arrays))
 
 

@@ -202,8 +202,8 @@ class Draft(nn.Module):
         """Logits of each pass; pass ``k`` at index ``i`` predicts token ``i + 2 + k``.
 
         Pass 0 sees the target's states. Each later pass sees the hidden state of the pass before it
-        at the same index and attends to the keys of pass 0 up to its index plus its own branch, which
-        is what drafting sees after ``k`` drafted tokens.
+        at the same index and attends to the keys of pass 0 up to its index plus its own branch,
+        which is what drafting sees after ``k`` drafted tokens.
         """
         layer, length = self.midlayer, aux.shape[1]
         index = torch.arange(length, device=aux.device)
