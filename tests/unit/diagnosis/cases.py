@@ -49,7 +49,8 @@ def last_name(kind: str) -> str:
     """The part of a class that is compared: ``torch.OutOfMemoryError`` is ``outofmemoryerror``."""
     low = fold(kind).lower()
     if "xid" in low:
-        return "xid " + re.findall(r"\d+", low)[-1]
+        numbers: list[str] = re.findall(r"[0-9]+", low)
+        return f"xid {numbers[-1]}"
     if "watchdog" in low:
         return "watchdog"
     return low.replace("::", ".").rpartition(".")[2]
