@@ -8,12 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import asyncssh
 import pytest
 
-from tests.rig import net, pct
+from tests.nvml import install
+from tests.rig import net, nspawn, pct, rootfs
 from tests.rig.inside import start_ticks
 from tests.rig.nspawn import NspawnHost, cgroup_roots
-from tests.rig.plugin import HostFactory, SshdFactory
+from tests.rig.plugin import HostFactory, SshdFactory, require
 from tests.rig.rootfs import CACHE, RigError
 from tests.rig.sshd import LoopbackSshd
 
@@ -212,6 +214,60 @@ class TestPct:
                 assert cat.stdout.readline() == line
             cat.stdin.close()
             assert cat.wait(10) == 0
+
+
+class TestBuild:
+    def test_a_build_that_fails_is_an_error_with_its_log(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        require(nspawn.missing())
+        monkeypatch.setattr(rootfs, "CACHE", tmp_path)
+        monkeypatch.setattr(rootfs, "MIRROR", "http://127.0.0.1:1/debian")
+        with pytest.raises(RigError, match=r"(?s)root file system.*Retrieving InRelease"):
+            rootfs.ensure()
+        assert not (tmp_path / f"rootfs-{rootfs.fingerprint()}").exists()
+
+    def test_a_build_that_takes_too_long_is_an_error(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        require(nspawn.missing())
+        monkeypatch.setattr(rootfs, "CACHE", tmp_path)
+        monkeypatch.setattr(rootfs, "LIMIT_S", 0)
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            port = silent.getsockname()[1]
+            monkeypatch.setattr(rootfs, "MIRROR", f"http://127.0.0.1:{port}/debian")
+            with pytest.raises(RigError, match="timed out"):
+                rootfs.ensure()
+
+
+class TestPasswords:
+    @pytest.mark.parametrize("method", ["password", "keyboard-interactive"])
+    async def test_accounts_take_their_password(self, nspawn_host: NspawnHost, method: str) -> None:
+        async with asyncssh.connect(
+            nspawn_host.address,
+            username="admin",
+            password=nspawn_host.password,
+            preferred_auth=method,
+            client_keys=None,
+            known_hosts=str(nspawn_host.known_hosts),
+            config=None,
+        ) as link:
+            assert (await link.run("id -un")).stdout == "admin\n"
+
+
+class TestNvmlInside:
+    def test_the_stub_follows_processes_of_the_host(self, nspawn_host: NspawnHost) -> None:
+        stub = install(nspawn_host, gpus=2)
+        smi = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+        with nspawn_host.spawn(["sh", "-c", "echo $$; read -r line"]) as child:
+            assert child.stdout is not None
+            inner = int(child.stdout.readline())
+            stub.set_process(1, inner, 321, start=nspawn_host.seen(inner).start_ticks)
+            assert nspawn_host.run(smi).stdout == b"0\n321\n"
+            child.communicate(b"\n", timeout=10)
+        assert nspawn_host.run(smi).stdout == b"0\n0\n"
+        library = "import ctypes; print(ctypes.CDLL('libnvidia-ml.so.1').nvmlInit_v2())"
+        assert nspawn_host.run(["python3", "-c", library]).stdout == b"0\n"
 
 
 class TestLoopbackSshd:

@@ -29,9 +29,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.rig.inside import Inside
+
 SOURCE = Path(__file__).parent
 LIBRARY = "libnvidia-ml.so.1"
 SCENARIO = "nvml-scenario"
+IN_HOST = "/opt/nvml"
 _WARNINGS = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror")
 
 
@@ -41,7 +44,7 @@ def _compiled() -> tuple[bytes, bytes]:
     with tempfile.TemporaryDirectory() as name:
         library, smi = Path(name, LIBRARY), Path(name, "nvidia-smi")
         _compile("-shared", "-fPIC", "-o", str(library), "nvml.c")
-        _compile("-o", str(smi), "smi.c")
+        _compile("-DPROGRAM", "-o", str(smi), "smi.c")
         return library.read_bytes(), smi.read_bytes()
 
 
@@ -60,6 +63,23 @@ def start_ticks(pid: int) -> int:
     """Field 22 of /proc/PID/stat."""
     stat = Path(f"/proc/{pid}/stat").read_bytes()
     return int(stat[stat.rindex(b")") + 2 :].split()[19])
+
+
+def install(host: Inside, gpus: int = 8) -> Nvml:
+    """The stub in a container, where the driver's files would be; driven from here.
+
+    Give ``set_process`` pids of the container and their ``start`` (``host.seen(pid).start_ticks``).
+    It is gone after the host's reset.
+    """
+    stub = Nvml(host.path(IN_HOST), gpus)
+    for source, target in (
+        (stub.library.name, f"/usr/lib/{os.uname().machine}-linux-gnu/{LIBRARY}"),
+        (stub.smi.name, "/usr/bin/nvidia-smi"),
+    ):
+        link = host.path(target)
+        link.unlink(missing_ok=True)
+        link.symlink_to(f"{IN_HOST}/{source}")
+    return stub
 
 
 def _options(values: dict[str, object]) -> str:
@@ -118,7 +138,8 @@ class Nvml:
 
     def set_process(self, gpu: int, pid: int, mib: int, **options: object) -> None:
         """A process of this machine (of the stub's pid namespace) holds memory while it lives."""
-        options.setdefault("start", start_ticks(pid))
+        if "start" not in options:
+            options["start"] = start_ticks(pid)
         self._set(("proc", str(gpu), str(pid)), f"proc {gpu} {pid} {mib} {_options(options)}")
 
     def set_elsewhere(self, gpu: int, pid: int, mib: int, **options: object) -> None:

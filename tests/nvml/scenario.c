@@ -20,7 +20,17 @@ static int scenario_path(char *into, size_t size) {
     }
     Dl_info here;
     char real[PATH_MAX];
-    if (dladdr((void *)scenario_path, &here) == 0 || realpath(here.dli_fname, real) == NULL) {
+    /* A program's own name may be a bare word, found on the PATH. */
+    const char *self = "/proc/self/exe";
+#ifndef PROGRAM
+    if (dladdr((void *)scenario_path, &here) == 0) {
+        return -1;
+    }
+    self = here.dli_fname;
+#else
+    (void)here;
+#endif
+    if (realpath(self, real) == NULL) {
         return -1;
     }
     char *slash = strrchr(real, '/');

@@ -17,6 +17,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Left by tests and by specops; emptied by ``reset``.
 SCRATCH = (
     "dev/shm",
+    "opt",
     "tmp",
     "var/tmp",
     "var/lib/specops",
@@ -172,16 +173,20 @@ class Inside:
                 found.add(Seen(pid, inner, ticks))
         return frozenset(found)
 
-    def outer_pid(self, inner: int) -> int:
-        """The pid on this machine of the process that is ``inner`` inside.
+    def seen(self, inner: int) -> Seen:
+        """The process that is ``inner`` inside.
 
         Raises:
             RigError: there is none.
         """
         for seen in self.processes():
             if seen.inner == inner:
-                return seen.pid
+                return seen
         raise RigError(f"no process {inner} inside")
+
+    def outer_pid(self, inner: int) -> int:
+        """The pid on this machine of the process that is ``inner`` inside; as ``seen``."""
+        return self.seen(inner).pid
 
     def set_pid_max(self, limit: int) -> bool:
         """Lower the container's own pid_max; False where the kernel has only one for all (< 6.14).
