@@ -39,7 +39,7 @@ QUICK = Policy(
     hung_no_answer_s=2 * PROBE_S - 0.1,
     never_ready_after_s=0.5,
     never_ready_still_s=2.0,
-    leftover_age_s=600.0,
+    leftover_age_s=1.5,
 )
 """The rules with waits of seconds in place of minutes; what is weighed is the same."""
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from console.model import Phase, Zombie, ZombieKind
+from console.model import Phase, Zombie
 from tests import scale
 from tests.hosts.killing import Bench, carry_out, running, session
 from tests.rig.nspawn import missing as no_hosts
@@ -18,6 +21,7 @@ from tests.rig.plugin import require
 from tests.trouble.api import Specimen, make
 
 pytestmark = pytest.mark.hosts
+ROOT = Path(__file__).parents[2]
 NUMBER = 10
 """Specimens a kind in a full run; a twentieth, so one, in an ordinary one."""
 
@@ -132,21 +136,17 @@ def _lines(number: int, verdicts: dict[Row, list[Zombie]], verified: str) -> lis
     return [*lines, f"afterwards: {verified}"]
 
 
-async def test_leftovers_go_and_what_is_mapped_stays(tmp_path: Path) -> None:
-    with make("leftover", scale.count(NUMBER), mib=1, age_s=7200.0) as trouble:
-        async with session() as link:
-            bench = Bench(link, trouble.specimens)
-            found = await bench.look()
-            by_path = {z.resource.path: z for z in found if z.resource and z.resource.path}
-            wanted = [p for one in trouble.specimens for p in one.paths if p.startswith("/dev/shm")]
-            assert all(by_path[path].killable for path in wanted), by_path
-            mapped = [path for one in trouble.specimens for path in one.more["mapped"]]
-            assert not [path for path in mapped if path in by_path]
-            leftovers = [z for z in found if z.kind is ZombieKind.LEFTOVER and z.killable]
-            results = await carry_out(link, bench.plan(leftovers), tmp_path)
-            assert [r.outcome for r in results] == ["ok"], results
-            assert not [path for path in wanted if Path(path).exists()]
-            assert all(Path(path).exists() for path in mapped)
+def test_leftovers_go_and_what_is_mapped_stays(tmp_path: Path) -> None:
+    argv = ["unshare", "--pid", "--fork", "--mount", "--mount-proc", "--kill-child"]
+    argv += [sys.executable, "-m", "tests.hosts.leftovers", str(scale.count(NUMBER)), str(tmp_path)]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    said = json.loads(done.stdout)
+    assert set(said["made"]) <= set(said["proposed"]), said
+    assert said["outcomes"] == ["ok"], said
+    assert not set(said["proposed"]) & set(said["left"]), said
+    assert not set(said["mapped"]) & set(said["proposed"]), said
+    assert said["mapped_left"] == said["mapped"], said
 
 
 async def test_a_tree_that_forks_while_it_is_killed_leaves_nothing(tmp_path: Path) -> None:
