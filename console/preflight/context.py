@@ -68,8 +68,10 @@ class Context:
 
     @property
     def draft(self) -> Mapping[str, Any] | None:
-        """The draft's config.json."""
-        return self.facts.draft.config if self.facts.draft else None
+        """The draft's config.json; None where the command names no draft."""
+        if self.facts.draft is None or "speculative-draft-model-path" not in self.settings:
+            return None
+        return self.facts.draft.config
 
     @property
     def transformers(self) -> int:

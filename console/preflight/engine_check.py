@@ -38,9 +38,9 @@ def script() -> str:
     return file.read_text(encoding="utf-8").replace("@SENTINEL@", SENTINEL)
 
 
-def request(argv: Sequence[str], *, draft: str | None, algorithm: str | None) -> bytes:
+def request(argv: Sequence[str], *, draft: str | None) -> bytes:
     """The line that goes to the script: the engine's arguments, and the draft to be checked."""
-    body = {"argv": list(argv), "draft": draft, "algorithm": algorithm}
+    body = {"argv": list(argv), "draft": draft}
     return json.dumps(body).encode() + b"\n"
 
 

@@ -200,8 +200,9 @@ class Lexer:
             raise self._unclosed("$(")
         self.pos = end + 1
         raw = self.text[start : self.pos]
-        self.unresolved.append(raw)
-        return "$" + re.sub(r"\s+", "_", raw.lstrip("$"))
+        shown = f"$({raw[1:-1]})" if raw[0] == "`" else raw
+        self.unresolved.append(shown)
+        return shown
 
     def _value(self, name: str, op: str, word: str, start: int) -> str:
         value = self.env.get(name)

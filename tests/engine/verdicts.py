@@ -69,7 +69,7 @@ def question(case: Case, folder: Path) -> str:
     command = parse_command(case.command)
     draft = str(folder / case.facts.draft.path) if case.facts.draft else None
     with_draft = draft if any("draft-model" in word for word in command.args) else None
-    asked = request(engine_argv(command, case, folder), draft=with_draft, algorithm=None)
+    asked = request(engine_argv(command, case, folder), draft=with_draft)
     wanted = ("SGLANG_", "SGL_")
     env = {k: v for k, v in command.env.items() if k.startswith(wanted)}
     return json.dumps({"id": case.id, "request": asked.decode(), "env": env}) + "\n"

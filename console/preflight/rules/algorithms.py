@@ -113,11 +113,12 @@ def ngram(ctx: Context) -> Iterator[Finding]:
     page = ctx.settings.integer("page-size", 1)
     breadth = ctx.settings.integer("speculative-ngram-max-bfs-breadth", 10) or 10
     backend = ctx.settings.text("attention-backend")
-    if page and page > 1 and breadth > 1 and backend not in (None, "flashinfer"):
-        yield ctx.error(
+    if page and page > 1 and breadth > 1 and backend != "flashinfer":
+        make = ctx.error if backend is not None else ctx.warning
+        yield make(
             "spec-topk-page",
             f"NGRAM with breadth {breadth} and --page-size {page} works with flashinfer only, "
-            f"the attention backend is {backend}",
+            + (f"the attention backend is {backend}" if backend else "and none is given"),
             "use --page-size 1 or --attention-backend flashinfer",
             "--page-size",
             "--attention-backend",
