@@ -15,6 +15,8 @@ from console.diagnosis.evidence import Evidence, Incident
 _CUDA_WORDS = re.compile(r"CUDA|device-side|NCCL|cuda|Gloo|gloo")
 _HARDWARE_WORDS = re.compile(r"ECC|uncorrectable|fallen off the bus|GPU is lost")
 _UNSUPPORTED = re.compile(r"not supported|failed to be inspected|has no (?:SGlang|vLLM)")
+_INIT_IS_SERVER = re.compile(r"^ *(?:\S+ +)?1 +0 .*(?:sglang|vllm|python)", re.MULTILINE)
+_ENDED = re.compile(r"\bkill\b|[Kk]illed|Terminated|Shutting down|SIGTERM|docker (?:stop|rm|ps)")
 _ARCH = re.compile(r"\['?(\w+)")
 
 
@@ -76,7 +78,7 @@ def _asleep(evidence: Evidence, causes: list[Incident]) -> Incident | None:
     return replace(signs[0], message=_told(signs, 4))
 
 
-def _orphan(evidence: Evidence, _causes: list[Incident]) -> Incident | None:
+def _orphan(evidence: Evidence, causes: list[Incident]) -> Incident | None:
     """A survivor: surely one under pid 1 or one the supervisor names, else only in a transcript."""
     orphans = evidence.of("orphan")
     if not orphans:
@@ -85,8 +87,14 @@ def _orphan(evidence: Evidence, _causes: list[Incident]) -> Incident | None:
     lines = evidence.all.lines
     server = any(line.fresh or line.level for line in lines)
     transcript = any(line.text.startswith(("$ ", "# ", "root@")) for line in lines)
-    deleted = "(deleted)" in evidence.all.text
-    if not sure and not deleted and (server or not transcript):
+    if _INIT_IS_SERVER.search(evidence.all.text):  # a container's server is the parent of all
+        return None
+    ended = orphans[0].number > max(
+        (line.number for line in lines if line.fresh or line.level), default=0
+    ) and _ENDED.search(evidence.all.text)
+    survived = "(deleted)" in evidence.all.text or not server or ended
+    raised = any(cause.trace for cause in causes)
+    if not sure and not (transcript and survived and not raised):
         return None
     first = (sure or orphans)[0]
     return replace(first, message=_told([first, *orphans], 9))

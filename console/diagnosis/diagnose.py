@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from console.diagnosis.evidence import Evidence, Incident, gather
+from console.diagnosis.fixes import change_of, fill, fix_text, spoken_by
 from console.diagnosis.rules import Rule, Rules, in_versions, load_rules
 from console.diagnosis.scan import Extract, extract
 from console.diagnosis.verdict import Verdict, chain_frames, choose, frame_names
-from console.model import Change, Diagnosis, Phase, Root
+from console.model import Diagnosis, Phase, Root
 from console.phases import PhaseMachine, phase_at
 from console.phases.lines import Clock, Line, parse
 
@@ -73,25 +74,10 @@ def _matches(
     return groups
 
 
-def _fill(text: str, groups: Mapping[str, str]) -> str:
-    return re.sub(r"\{([a-z]\w*)\}", lambda m: groups.get(m[1], m[0]), text)
-
-
-def _change(rule: Rule, groups: Mapping[str, str]) -> Change | None:
-    if not rule.flags and not rule.env:
-        return None
-    flags: dict[str, Any] = {}
-    for name, value in rule.flags.items():
-        filled = _fill(value, groups) if isinstance(value, str) else value
-        flags[name] = int(filled) if isinstance(filled, str) and filled.isdigit() else filled
-    env = {k: None if v is None else _fill(str(v), groups) for k, v in rule.env.items()}
-    return Change(flags, env, why=_fill(rule.explanation, groups), risk=_fill(rule.risk, groups))
-
-
 def _summary(root: Incident | None, rule: Rule | None, groups: Mapping[str, str]) -> str:
     if rule is None:
         return "Nothing wrong in this log."
-    said = _fill(rule.explanation, groups)
+    said = fill(rule.explanation, groups)
     if root is None:
         return said
     first = root.message.strip().partition("\n")[0][:200]
@@ -139,13 +125,14 @@ def judge_lines(
             break
     else:
         rule, groups = None, {}
+    engine = engine or spoken_by(evidence.all.text)
     return Diagnosis(
         root=_root(root) if root else None,
         category=rule.category if rule else "none",
         phase=phase,
         summary=_summary(root, rule, groups),
-        fix=_fill(rule.fix, groups) if rule else "",
-        change=_change(rule, groups) if rule else None,
+        fix=fix_text(rule, groups, engine) if rule else "",
+        change=change_of(rule, groups, engine) if rule else None,
         victims=_victims(verdict),
         incomplete=verdict.incomplete,
     )

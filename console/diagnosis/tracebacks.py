@@ -83,8 +83,9 @@ class Frame:
 class Trace:
     """One traceback block: its frames, the exception that ended it, and the block it follows.
 
-    ``number`` is the log line of the exception, or of the header while ``type`` is unknown ("").
-    ``clean`` says that the last frame, its source and the exception stood together untorn.
+    ``header`` is what the logger said before it, on the same line or the one above. ``number`` is
+    the log line of the exception, or of the header while ``type`` is unknown (""). ``clean`` says
+    that the last frame, its source and the exception stood together untorn.
     """
 
     number: int
@@ -213,7 +214,8 @@ class Reader:
         elif not self._concurrent(line):
             for trace in list(self._open):
                 self._close_cut(trace)
-        trace = Trace(line.number, line.rank, line.stream, head, line.time)
+        said = head or ("" if self._previous.startswith(" ") else self._previous)
+        trace = Trace(line.number, line.rank, line.stream, said, line.time)
         trace.start = trace.end = line.number
         trace.grouped = self._group
         if link := self._link.pop(line.stream, ""):

@@ -32,7 +32,18 @@ class Verdict:
     incomplete: bool = False
 
 
-def _role(incident: Incident, rules: Rules) -> str:
+_HANDLED = re.compile(
+    r"Exception in ASGI application|never retrieved|[Ee]rror (?:in |while )?handling request"
+)
+_IGNORED = re.compile(r"Exception ignored (?:in|while|on)|Error in atexit")
+
+
+def _role(incident: Incident, rules: Rules, *, interrupted: bool = False) -> str:
+    header = incident.trace.header if incident.trace else ""
+    if _IGNORED.search(header) or (interrupted and incident.name == "CancelledError"):
+        return "noise"
+    if _HANDLED.search(header):
+        return "weak"
     whole = incident.whole[:4000]
     for role in rules.roles:
         if role.pattern.search(whole):
@@ -99,11 +110,18 @@ def _earliest_header(evidence: Evidence, root: Incident) -> None:
         root.file, root.line = votes.most_common(1)[0][0]
 
 
+def _ready(evidence: Evidence) -> int:
+    """The line at which the server was ready: what was raised before it did not stop it."""
+    at = [evidence.all.lines[i].number for i in evidence.all.holding("fired up and ready to roll")]
+    return at[-1] if at else 0
+
+
 def choose(evidence: Evidence, rules: Rules) -> Verdict:
     """The root of a log, or none where nothing was raised."""
+    interrupted = any(True for _ in evidence.all.holding("KeyboardInterrupt", 1))
     for incident in evidence.raised:
-        incident.role = _role(incident, rules)
-    heads = _chain_roots(evidence.raised)
+        incident.role = _role(incident, rules, interrupted=interrupted)
+    heads = [i for i in _chain_roots(evidence.raised) if i.number > _ready(evidence)]
     causes = [i for i in heads if i.role == "cause"]
     weak = [i for i in heads if i.role == "weak"]
     wrappers = [i for i in heads if i.role == "wrapper"]

@@ -90,3 +90,15 @@ def test_json_document_has_the_contract_keys() -> None:
     assert {"schema", "root", "category", "phase", "summary", "fix", "victims"} <= set(document)
     assert set(document["root"]) == {"type", "message", "file", "line", "rank", "log_line"}
     assert diagnosis_to_json(diagnose(b""))["root"] is None
+
+
+def test_a_fix_speaks_the_engines_own_flags() -> None:
+    log = next(c.log for c in cases("kinds") if c.id == "vllm-kv-too-small")
+    answer = diagnose(log)
+    assert answer.change is not None
+    assert "gpu-memory-utilization" in answer.change.flags
+    assert "--gpu-memory-utilization" in answer.fix
+    assert "mem-fraction" not in answer.fix
+    forced = diagnose(log, engine="sglang").change
+    assert forced is not None
+    assert "mem-fraction-static" in forced.flags
