@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from console.agent import wire
 from console.errors import AgentError, HostError
 from console.model import Artefact, Hello, Host, ProcessId, Run, Snapshot, Target
 from console.remote import (
@@ -66,7 +65,7 @@ class Session:
         self.hello = hello
         self._transport = transport
         self._client = client
-        self._snapshots = decode.SnapshotBuilder(hello.clock_ticks)
+        self._snapshots = decode.SnapshotBuilder(hello)
         self._sampling = asyncio.Lock()
 
     @property
@@ -122,7 +121,7 @@ class Session:
         found = []
         for row in await self._call("runs", {}):
             try:
-                found.append(decode.checked(self.host.name, lambda row=row: decode.run(row)))  # type: ignore[misc]
+                found.append(decode.checked(self.host.name, functools.partial(decode.run, row)))  # type: ignore[misc]
             except AgentError:
                 continue
         return sorted(found, key=lambda run: run.launched_at, reverse=True)
@@ -243,7 +242,7 @@ class Session:
         last_lines: int | None = None,
         follow: bool = True,
     ) -> AsyncIterator[LogChunk]:
-        """Follow a log; raises ``HostError`` when the link is lost (resume with the last cursor)."""
+        """Follow a log; raises ``HostError`` on a lost link: resume with the last cursor."""
         args = {
             "source": asdict(source),
             "cursor": None if cursor is None else asdict(cursor),

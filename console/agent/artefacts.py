@@ -10,12 +10,12 @@ from typing import Any
 
 from console.agent import machine, proc
 
-SHM = "/dev/shm"
+SHM = "/dev/shm"  # noqa: S108 - looked at, never written
 SOCKETS = re.compile(r"(?i)ipc|zmq|sglang|sgl_|vllm|torch|nccl|ray|eagle3|specops")
 LOCKS = re.compile(r"\.lock$|^lock$")
-SOCKET_FOLDERS = ("/tmp", "/var/tmp", "/run/specops")
+SOCKET_FOLDERS = ("/tmp", "/var/tmp", "/run/specops")  # noqa: S108
 LOCK_FOLDERS = (
-    "/tmp",
+    "/tmp",  # noqa: S108
     "~/.cache/torch_extensions",
     "~/.triton/cache",
     "~/.cache/huggingface/hub/.locks",
@@ -165,16 +165,15 @@ def find(rows: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
     holders = Holders()
     wanted = [(path, "shm") for path in _walk(SHM, 1)]
     for folder in SOCKET_FOLDERS:
-        for path in _walk(folder, 1):
-            if SOCKETS.search(path) and stats.S_ISSOCK(_mode(path)):
-                wanted.append((path, "socket"))
+        found = (path for path in _walk(folder, 1) if SOCKETS.search(path))
+        wanted += [(path, "socket") for path in found if stats.S_ISSOCK(_mode(path))]
     for folder in LOCK_FOLDERS:
-        deep = 0 if folder == "/tmp" else 3
-        for path in _walk(os.path.expanduser(folder), deep):
-            if LOCKS.search(os.path.basename(path)) and stats.S_ISREG(_mode(path)):
-                wanted.append((path, "lock"))
-    found = [_row(path, kind, holders) for path, kind in wanted[:MAX_FOUND]]
-    return [row for row in found if row is not None] + _ports(rows)
+        deep = 0 if folder == LOCK_FOLDERS[0] else 3
+        paths = _walk(os.path.expanduser(folder), deep)
+        locks = [path for path in paths if LOCKS.search(os.path.basename(path))]
+        wanted += [(path, "lock") for path in locks if stats.S_ISREG(_mode(path))]
+    seen = [_row(path, kind, holders) for path, kind in wanted[:MAX_FOUND]]
+    return [row for row in seen if row is not None] + _ports(rows)
 
 
 def _mode(path: str) -> int:

@@ -122,8 +122,7 @@ class Call:
                 if self.cancelled.is_set():
                     raise Cancelled
                 self._arrived.wait(1.0)
-            data = self._inbox.popleft()
-        return data
+            return self._inbox.popleft()
 
     def consumed(self, size: int) -> None:
         """Tell the client that ``size`` bytes of its data were passed on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -61,16 +62,12 @@ def keep(process: subprocess.Popen[bytes]) -> None:
 
 def end(process: subprocess.Popen[bytes]) -> None:
     """Kill a child without waiting for it: it may hang in the kernel."""
-    try:
+    with contextlib.suppress(OSError, ValueError):
         process.send_signal(signal.SIGKILL)
-    except (OSError, ValueError):
-        pass
     for pipe in (process.stdin, process.stdout, process.stderr):
-        try:
+        with contextlib.suppress(OSError):
             if pipe is not None:
                 pipe.close()
-        except OSError:
-            pass
     with _lock:
         if process.poll() is not None:
             _children.discard(process)
@@ -81,7 +78,5 @@ def end_all() -> None:
     with _lock:
         for process in _children:
             if process.poll() is None:
-                try:
+                with contextlib.suppress(OSError):
                     os.kill(process.pid, signal.SIGKILL)
-                except OSError:
-                    pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import selectors
 import signal
@@ -104,14 +105,11 @@ def _write(process: subprocess.Popen[bytes], rest: memoryview) -> memoryview:
 def _end_group(process: subprocess.Popen[bytes]) -> None:
     """End what is left of the command's own session; collect the command itself."""
     if process.poll() is None:
-        try:
+        with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
-        except OSError:
-            pass
-        try:
+        # one that hangs in the kernel is not waited for
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(2.0)
-        except subprocess.TimeoutExpired:
-            pass  # it hangs in the kernel; the agent does not wait for it
     child.end(process)
 
 

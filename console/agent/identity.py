@@ -91,7 +91,7 @@ def _syscall(number: int, *args: Any) -> int:
     return result
 
 
-def same(pid: int, start_ticks: int, boot: str) -> proc.Stat | None | str:
+def same(pid: int, start_ticks: int, boot: str) -> proc.Stat | str | None:
     """The process if it is still the one meant, ``None`` if gone, else what has changed."""
     if boot != machine.boot_id():
         return "the host has started anew since"

@@ -11,7 +11,7 @@ import re
 import subprocess
 from typing import Any
 
-from console.agent import child, machine, proc, record, state, wire
+from console.agent import change, child, machine, proc, record, state, wire
 from console.agent.calls import Call, VerbError, Verbs
 from console.agent.files import absolute
 
@@ -122,7 +122,7 @@ def start_unit(run: dict[str, Any], job: dict[str, Any], kind: str) -> int:
     """Start as a transient service; the main pid. The variables travel in a file of mode 0600."""
     unit = "specops-{}.service".format(run["run_id"])
     env_file = job["exit_file"][: -len(".exit")] + ".env"
-    record.replace(env_file, env_lines(job["env"]), 0o600)
+    change.replace(env_file, env_lines(job["env"]), 0o600)
     script = """echo '{"format":1,"result":"'"$SERVICE_RESULT"'","how":"'"$EXIT_CODE"'","""
     script += """"status":"'"$EXIT_STATUS"'"}' > "$1\""""
     properties = [
@@ -195,9 +195,8 @@ def env_lines(env: dict[str, str]) -> bytes:
     """An EnvironmentFile: every value quoted (systemd.exec(5))."""
     lines = []
     for name, value in env.items():
-        for char in ("\\", '"', "$", "`"):
-            value = value.replace(char, "\\" + char)
-        lines.append('{}="{}"\n'.format(name, value))
+        safe = re.sub(r'([\\"$`])', r"\\\1", value)
+        lines.append('{}="{}"\n'.format(name, safe))
     return "".join(lines).encode("utf-8", "surrogateescape")
 
 

@@ -59,7 +59,7 @@ class MemoryFinder:
 def install(archive: bytes) -> MemoryFinder:
     """Put the archive's modules on Python's import path."""
     finder = MemoryFinder(archive)
-    sys.meta_path.insert(0, finder)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, finder)
     return finder
 
 

@@ -85,7 +85,7 @@ def nvml_library() -> str | None:
         "/usr/lib/wsl/lib",
         "/run/opengl-driver/lib",
     ]
-    extra = os.environ.get("LD_LIBRARY_PATH", "") if os.geteuid() != 0 else ""
+    extra = "" if "SUDO_UID" in os.environ else os.environ.get("LD_LIBRARY_PATH", "")
     for folder in [part for part in extra.split(":") if part.startswith("/")] + folders:
         path = os.path.join(folder, "libnvidia-ml.so.1")
         if os.path.exists(path):
@@ -173,7 +173,7 @@ class CpuSampler:
         if before and now and now[1] > before[1]:
             block["utilization_pct"] = 100.0 * (now[0] - before[0]) / (now[1] - before[1])
         try:
-            shm = os.statvfs("/dev/shm")
+            shm = os.statvfs("/dev/shm")  # noqa: S108
         except OSError:
             return block
         block["shm_total_mib"] = shm.f_blocks * shm.f_frsize / 1048576

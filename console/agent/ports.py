@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import NamedTuple
 
 from console.agent.machine import read
@@ -34,8 +35,6 @@ def sockets() -> Sockets:
     """All listening and established TCP sockets."""
     found = Sockets({}, {})
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
+        with contextlib.suppress(OSError):
             parse(read(path, 8 << 20), found)
-        except OSError:
-            continue
     return found

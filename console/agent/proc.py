@@ -112,7 +112,7 @@ def base(pid: int, state: str) -> str:
 
 def kept_variables(data: bytes) -> dict[str, str]:
     """The variables that may leave the host: named ones and known prefixes, never a secret."""
-    kept = {}
+    kept: dict[str, str] = {}
     for entry in data.split(b"\0"):
         raw, _, value = entry.partition(b"=")
         name = raw.decode("utf-8", "backslashreplace")

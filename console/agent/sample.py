@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any
 
-from console.agent import machine, ports, proc
+from console.agent import gpu, machine, ports, proc
 from console.agent.calls import Call, Verbs
 
 FULL_EVERY_S = 30.0
@@ -43,7 +43,7 @@ class Sampler:
             self._drop(pid)
         for pid in present:
             row = self._rows.get(pid)
-            if row is None or full or row["kernel"] is False and row["candidate"]:
+            if row is None or full or (not row["kernel"] and row["candidate"]):
                 self._update(pid, row, full)
             elif not row["kernel"] and self._young(row):
                 self._update(pid, row, full=True)
@@ -56,7 +56,7 @@ class Sampler:
 
     def _young(self, row: dict[str, Any]) -> bool:
         up = time.clock_gettime(time.CLOCK_BOOTTIME)
-        return up - row["start"] / self._tick < YOUNG_S
+        return bool(up - row["start"] / self._tick < YOUNG_S)
 
     def _update(self, pid: int, row: dict[str, Any] | None, full: bool) -> None:
         seen = proc.stat(pid)
@@ -121,21 +121,21 @@ class Sampler:
         for row in rows.values():
             row["listening"], row["established"] = [], []
         for inode, port in table.listening.items():
-            pid = holders.get(inode)
-            found[port] = pid if pid is not None else found.get(port)
-            if pid is not None:
-                rows[pid]["listening"] = sorted({*rows[pid]["listening"], port})
+            holder = holders.get(inode)
+            found[port] = holder if holder is not None else found.get(port)
+            if holder is not None:
+                rows[holder]["listening"] = sorted({*rows[holder]["listening"], port})
         for inode, port in table.established.items():
-            pid = holders.get(inode)
-            if pid is not None and rows[pid]["candidate"]:
-                rows[pid]["established"] = sorted({*rows[pid]["established"], port})
+            holder = holders.get(inode)
+            if holder is not None and rows[holder]["candidate"]:
+                rows[holder]["established"] = sorted({*rows[holder]["established"], port})
         return found
 
     def changes(self, rows: dict[int, dict[str, Any]], *, whole: bool) -> dict[str, Any]:
         """What the client does not know yet: fields that changed, processes that are gone."""
         sent = {} if whole else self._sent
         self._sent = {}
-        news = []
+        news: list[dict[str, Any]] = []
         for pid, row in rows.items():
             wire_row = {
                 key: value
@@ -178,6 +178,7 @@ CPU = machine.CpuSampler()
 
 def snapshot(call: Call) -> dict[str, Any]:
     """The verb: processes (changes only), ports, the machine; artefacts on request."""
+    gpu.GPUS.ask()
     with SAMPLER.lock:
         rows, swept = SAMPLER.rows(full=bool(call.args.get("full")))
         listening = SAMPLER.listening(rows)
@@ -190,6 +191,7 @@ def snapshot(call: Call) -> dict[str, Any]:
 
             found = artefacts.find(rows)
         return {
+            **gpu.GPUS.answer(),
             "boot_id": machine.boot_id(),
             "time": time.time(),
             "uptime": time.clock_gettime(time.CLOCK_BOOTTIME),

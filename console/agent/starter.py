@@ -6,6 +6,7 @@ the exit status is lost.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -59,7 +60,7 @@ def _become(job: dict[str, Any], failed: int) -> None:
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         step = job["argv"][0]
-        os.execvpe(job["argv"][0], job["argv"], job["env"])
+        os.execvpe(job["argv"][0], job["argv"], job["env"])  # noqa: S606 - no shell is wanted
     except OSError as error:
         message = "{}: {}".format(step, error.strerror)
         os.write(failed, message.encode("utf-8", "backslashreplace"))
@@ -67,10 +68,8 @@ def _become(job: dict[str, Any], failed: int) -> None:
 
 
 def _answer(value: dict[str, Any]) -> None:
-    try:
+    with contextlib.suppress(OSError):  # the agent has ended; the server runs all the same
         os.write(1, wire.dumps(value) + b"\n")
-    except OSError:
-        pass  # the agent has ended; the server runs all the same
 
 
 def _let_go() -> None:

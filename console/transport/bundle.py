@@ -14,7 +14,7 @@ from console.agent import child, wire
 from console.errors import ConfigError
 from console.model import Host
 
-LOOKING = ("sample", "gone", "files", "state", "units", "tcp")
+LOOKING = ("sample", "gpu", "gone", "files", "state", "units", "tail", "grep", "tcp")
 CHANGING = ("kill", "launch", "change", "record", "command")
 READ_ONLY = ("look",)
 """Modules with verbs: always sent, sent unless read-only, sent only read-only."""

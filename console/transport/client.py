@@ -10,7 +10,15 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from console.agent import wire
-from console.errors import ActionFailed, AgentError, HostError, Refused, SpecopsError, UsageError
+from console.errors import (
+    ActionFailed,
+    AgentError,
+    AuthError,
+    HostError,
+    Refused,
+    SpecopsError,
+    UsageError,
+)
 from console.remote import HostFileError
 from console.text import clean
 from console.transport.base import Channel, lost
@@ -40,6 +48,11 @@ class Stream:
         self._frames.append(item)
         self._news.set()
         self._room.set()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the agent's end is closed or something unasked for has come."""
+        return self._done or bool(self._frames)
 
     def credit(self, size: int) -> None:
         """Called by the client: the agent has passed on what was sent."""
@@ -334,9 +347,29 @@ def remote_error(host: str, value: Any) -> SpecopsError:
     return ActionFailed(message, place=host, hint=hint)
 
 
+_SSH_SAYS = (
+    ("identification has changed", "the host key has changed", "compare before removing the old"),
+    ("host key verification failed", "the host key is unknown or has changed",
+     "run ssh HOST once by hand and compare the key"),
+    ("permission denied (", "the login was refused", "check user, keys and agent (ssh-add -l)"),
+    ("too many authentication failures", "the login was refused: too many keys were offered",
+     "set identity_files: for this host"),
+)  # fmt: skip
+_UNREACHABLE = (
+    "could not resolve", "connection refused", "timed out", "no route to host",
+    "network is unreachable", "connection closed by", "connection reset by",
+)  # fmt: skip
+"""What the system's ssh says, in small letters."""
+
+
 def start_error(host: str, said: str) -> HostError:
     """Why the agent's command ended before it could speak."""
     low = said.lower()
+    for words, message, hint in _SSH_SAYS:
+        if words in low:
+            return AuthError(message, place=host, hint=hint)
+    if any(words in low for words in _UNREACHABLE):
+        return HostError(said.removeprefix("ssh: "), place=host)
     if "specops: python" in low:
         return AgentError(
             said.removeprefix("specops: "), place=host, hint="set python: for this host"

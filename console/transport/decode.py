@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
-from typing import Any, TypeVar, cast
+from dataclasses import asdict, fields, replace
+from typing import Any, TypeVar
 
 from console.errors import AgentError
 from console.model import Artefact, Cpu, Gpu, GpuProcess, Hello, Process, ProcessId, Run, Snapshot
@@ -56,9 +56,10 @@ def _ints(value: Any, high: int = 1 << 32) -> tuple[int, ...]:
 
 def hello(value: Mapping[str, Any]) -> Hello:
     """The agent's first words."""
+    kinds: dict[str, Callable[[Any], Any]]
     kinds = {"str": _text, "int": _int, "float": _number, "bool": bool}
     found = {item.name: kinds[str(item.type)](value[item.name]) for item in fields(Hello)}
-    return cast(Hello, Hello(**cast(Any, found)))
+    return Hello(**found)
 
 
 def process(row: Mapping[str, Any], boot: str, uptime_s: float, ticks_per_s: int) -> Process:
@@ -152,8 +153,9 @@ def cpu(row: Mapping[str, Any]) -> Cpu:
 class SnapshotBuilder:
     """Merges the agent's changes into whole snapshots."""
 
-    def __init__(self, ticks_per_s: int) -> None:
-        self._ticks = max(1, ticks_per_s)
+    def __init__(self, said: Hello) -> None:
+        self._ticks = max(1, said.clock_ticks)
+        self._init_namespace = said.init_namespace
         self._rows: dict[int, dict[str, Any]] = {}
         self.whole = False
 
@@ -178,7 +180,9 @@ class SnapshotBuilder:
         for row in self._rows.values():
             item = process(row, boot, uptime, self._ticks)
             held = memory.get(item.id.pid)
-            found.append(with_memory(item, held) if held else item)
+            # In a container the driver's pids may be the host's: somebody else's number.
+            sure = held and (self._init_namespace or item.nvidia_minors)
+            found.append(replace(item, gpu_memory_mib=held) if held and sure else item)
         return Snapshot(
             boot_id=boot,
             time=_number(value["time"]),
@@ -205,13 +209,6 @@ def gpu_memory(gpus: tuple[Gpu, ...]) -> dict[int, dict[int, float | None]]:
             both = before is not None and user.memory_mib is not None
             held[card.index] = before + user.memory_mib if both else None  # type: ignore[operator]
     return memory
-
-
-def with_memory(item: Process, held: Mapping[int, float | None]) -> Process:
-    """The process with its GPU memory, unless the driver's pid may be somebody else's."""
-    from dataclasses import replace  # noqa: PLC0415 - beside its only use
-
-    return replace(item, gpu_memory_mib=dict(held))
 
 
 def file_stat(row: Mapping[str, Any]) -> FileStat:

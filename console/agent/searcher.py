@@ -1,0 +1,111 @@
+"""Searches one log for a regular expression, line by line; runs in a child of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from typing import IO, Any
+
+from console.agent import wire
+
+BLOCK = 1 << 20
+LINE = 8 * 1024
+"""Bytes of a matching line that are sent; its offset leads to the rest."""
+BATCH_LINES = 200
+
+
+class Results:
+    """Gathers matches into frames that fit the wire."""
+
+    def __init__(self, out: IO[bytes], most: int) -> None:
+        self._out, self.left = out, most
+        self._lines: list[tuple[int, int]] = []
+        self._data = bytearray()
+        self._said = time.monotonic()
+
+    def add(self, offset: int, line: bytes) -> None:
+        """One match."""
+        line = line[:LINE]
+        if len(self._lines) >= BATCH_LINES or len(self._data) + len(line) > wire.CHUNK:
+            self.flush()
+        self._lines.append((offset, len(line)))
+        self._data += line
+        self.left -= 1
+
+    def flush(self) -> None:
+        """Send what there is; an empty frame is a sign of life."""
+        head = {"lines": self._lines, "len": len(self._data)}
+        self._out.write(wire.dumps(head) + b"\n" + bytes(self._data))
+        self._out.flush()
+        self._lines, self._data = [], bytearray()
+        self._said = time.monotonic()
+
+    def alive(self) -> None:
+        """Say so once a second."""
+        if time.monotonic() - self._said > 1.0:
+            self.flush()
+
+
+def search(source: IO[bytes], pattern: re.Pattern[bytes], results: Results) -> None:
+    """All lines that match, with their offsets. Whole blocks without a match are passed over."""
+    offset, rest = 0, b""
+    while results.left > 0:
+        data = source.read(BLOCK)
+        block = rest + data
+        if not block:
+            break
+        cut = block.rfind(b"\n") + 1 if data else len(block)
+        if not cut and len(block) < 16 * BLOCK:
+            rest = block
+            continue
+        cut = cut or len(block)
+        at = offset
+        for line in block[:cut].split(b"\n") if _may_match(pattern, block) else ():
+            if results.left > 0 and (line or at < offset + cut) and pattern.search(line):
+                results.add(at, line)
+            at += len(line) + 1
+        offset += cut
+        rest = block[cut:]
+        results.alive()
+    results.flush()
+
+
+def _may_match(pattern: re.Pattern[bytes], block: bytes) -> bool:
+    """A quick look over a whole block; anchors need their lines, so those always may."""
+    anchored = any(
+        mark in pattern.pattern for mark in (b"^", b"$", b"\\A", b"\\Z", b"\\b", b"\\B", b"(?")
+    )
+    return anchored or pattern.search(block) is not None
+
+
+def main(_finder: Any) -> None:
+    """Read the job from stdin, write frames of matches to stdout."""
+    job = wire.loads(sys.stdin.buffer.readline())
+    out = sys.stdout.buffer
+    try:
+        os.nice(10)
+        flags = re.IGNORECASE if job["ignore_case"] else 0
+        pattern = re.compile(job["pattern"].encode("utf-8", "surrogateescape"), flags)
+        results = Results(out, max(0, job["max_lines"]))
+        if "path" in job:
+            with open(job["path"], "rb", buffering=0) as source:
+                search(source, pattern, results)
+        else:
+            with subprocess.Popen(
+                job["argv"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            ) as process:
+                assert process.stdout is not None
+                search(process.stdout, pattern, results)
+                process.kill()
+    except re.error as error:
+        out.write(wire.dumps({"error": "not a regular expression: {}".format(error)}) + b"\n")
+    except OSError as error:
+        message = "{}: {}".format(error.filename or job.get("argv", [""])[0], error.strerror)
+        out.write(wire.dumps({"error": message}) + b"\n")
+    out.flush()
