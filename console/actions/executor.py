@@ -90,6 +90,9 @@ class Executor:
                 if result.outcome in ("failed", "refused"):
                     break
             await self._end(plan, results)
+        except HostError as error:
+            error.hint = error.hint or f"finish with: specops resume {plan.id}"
+            raise
         finally:
             if changes:
                 await self._unlock()

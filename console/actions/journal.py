@@ -43,9 +43,9 @@ def read_record(entries: Sequence[Mapping[str, Any]]) -> PlanRecord:
         ActionFailed: the journal was written by a newer version, or is damaged.
     """
     first = entries[0] if entries else {}
-    version = first.get("format")
+    version = first.get("format", 1)
     if version != 1 or "plan" not in first:
-        what = "empty or damaged" if version in (None, 1) else f"in format {version}"
+        what = "empty or damaged" if version == 1 else f"in format {version}"
         raise ActionFailed(f"the journal is {what}", hint="use a newer specops")
     plan = plan_from_journal(first["plan"])
     done: dict[int, StepResult] = {}

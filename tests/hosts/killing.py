@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -32,7 +33,6 @@ from console.session import Headless, Session, connect
 from console.zombies import Attempt, Policy, Probe, classify
 from tests.trouble.api import Specimen
 
-HERE = Host("here", transport="local")
 PROBE_S = 0.6
 QUICK = Policy(
     young_s=0.5,
@@ -44,9 +44,25 @@ QUICK = Policy(
 """The rules with waits of seconds in place of minutes; what is weighed is the same."""
 
 
+_OWN_STATE = """#!/bin/sh
+exec unshare --mount sh -c 'mkdir -p /var/lib/specops && mount --bind "$0" /var/lib/specops \\
+    && exec {python} "$@"' {state} "$@"
+"""
+
+
+def local_host(folder: Path) -> Host:
+    """This machine, with records, journals and lock in ``folder`` for the agent alone."""
+    state, python = folder / "state", folder / "python"
+    state.mkdir(exist_ok=True)
+    python.write_text(_OWN_STATE.format(python=sys.executable, state=state))
+    python.chmod(0o755)
+    return Host("here", transport="local", python=str(python))
+
+
 @asynccontextmanager
-async def session(host: Host = HERE) -> AsyncIterator[Session]:
-    """A session to a host, closed at the end."""
+async def session(folder: Path) -> AsyncIterator[Session]:
+    """A session to this machine with its state in ``folder``, closed at the end."""
+    host = local_host(folder)
     link = await connect(host, hosts={host.name: host}, prompts=Headless())
     try:
         yield link
@@ -156,7 +172,7 @@ class Bench:
             tuple(zombies),
             self.now,
             self.runs,
-            host=HERE,
+            host=self.link.host,
             servers=self.servers,
             policy=QUICK,
             options=KillOptions(drain_s=drain_s),

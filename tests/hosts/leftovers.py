@@ -19,7 +19,7 @@ from tests.trouble.api import make
 async def main(number: int, folder: Path) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], check=True)
     with make("leftover", number, mib=1) as trouble:
-        async with session() as link:
+        async with session(folder) as link:
             bench = Bench(link, trouble.specimens)
             await asyncio.sleep(1.0)
             found = await bench.look()

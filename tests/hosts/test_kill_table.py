@@ -81,7 +81,7 @@ async def test_every_kind_on_one_host(tmp_path: Path, capsys: Any) -> None:
             for row in ROWS
         }
         specimens = tuple(one for group in made.values() for one in group)
-        async with session() as link:
+        async with session(tmp_path) as link:
             bench = Bench(link, specimens, {row.trouble: row.phase for row in ROWS})
             found = await bench.look()
             verdicts = {row: _verdicts(row, made[row.trouble], found) for row in ROWS}
@@ -152,7 +152,7 @@ def test_leftovers_go_and_what_is_mapped_stays(tmp_path: Path) -> None:
 async def test_a_tree_that_forks_while_it_is_killed_leaves_nothing(tmp_path: Path) -> None:
     run_id = f"storm-{time.time_ns():x}"
     with make("storm", 1, ranks=3, run_id=run_id) as trouble:
-        async with session() as link:
+        async with session(tmp_path) as link:
             bench = Bench(link, trouble.specimens)
             bench.now = await link.snapshot(full=True)
             launcher = trouble.specimens[0].pids["launcher"]
