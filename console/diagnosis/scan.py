@@ -190,15 +190,34 @@ def _windows(number: int, block: bytes) -> Iterator[tuple[int, bytes]]:
         done = start
 
 
+class _Servers:
+    """Tells a restart from another server that writes into the same compose or pm2 log."""
+
+    def __init__(self) -> None:
+        self._seen: set[bytes] = set()
+
+    def restarts(self, line: bytes) -> bool:
+        """Whether a start's line begins anew what was read so far."""
+        match = _CARRIER.match(line)
+        name = match[1] if match else b""
+        again = not match or not self._seen or name in self._seen
+        self._seen = {name} if again else self._seen | {name}
+        return again
+
+
+_CARRIER = re.compile(rb"(?:\x1b\[[0-9;]*m)*((?:\d+\|)?[A-Za-z][\w./-]*) *\|")
+
+
 def extract(data: bytes | Iterable[bytes]) -> Extract:
     """Read a whole log once; see the module's text."""
-    current, starts = _Start(1), 0
+    current, starts, servers = _Start(1), 0, _Servers()
     previous: list[tuple[int, bytes]] = []
     raised: Counter[bytes] = Counter()
     for block in _blocks(data):
-        cuts = sorted(_line_starts(block))
         at = 0
-        for cut in cuts:
+        for cut in sorted(_line_starts(block)):
+            if not servers.restarts(block[cut : cut + 120]):
+                continue
             if cut > at:
                 current.add(block[at:cut])
             if starts or current.head:

@@ -35,6 +35,7 @@ class Verdict:
 _HANDLED = re.compile(
     r"Exception in ASGI application|never retrieved|[Ee]rror (?:in |while )?handling request"
 )
+_ENDS = re.compile(r"hit an exception|EngineCore|WorkerProc|Initialization failed")
 _IGNORED = re.compile(r"Exception ignored (?:in|while|on)|Error in atexit")
 
 
@@ -116,12 +117,18 @@ def _ready(evidence: Evidence) -> int:
     return at[-1] if at else 0
 
 
+def _fatal(incident: Incident) -> bool:
+    """Whether its own header says that a process of the engine ended by it."""
+    return incident.trace is None or bool(_ENDS.search(incident.trace.header))
+
+
 def choose(evidence: Evidence, rules: Rules) -> Verdict:
     """The root of a log, or none where nothing was raised."""
     interrupted = any(True for _ in evidence.all.holding("KeyboardInterrupt", 1))
     for incident in evidence.raised:
         incident.role = _role(incident, rules, interrupted=interrupted)
-    heads = [i for i in _chain_roots(evidence.raised) if i.number > _ready(evidence)]
+    ready = _ready(evidence)
+    heads = [i for i in _chain_roots(evidence.raised) if i.number > ready or _fatal(i)]
     causes = [i for i in heads if i.role == "cause"]
     weak = [i for i in heads if i.role == "weak"]
     wrappers = [i for i in heads if i.role == "wrapper"]

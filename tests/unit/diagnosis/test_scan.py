@@ -31,6 +31,15 @@ def test_a_start_under_way_does_not_hide_why_the_last_one_failed() -> None:
     assert found.category == "context-length"
 
 
+def test_a_second_server_in_a_compose_log_is_no_restart() -> None:
+    def carried(name: str, log: bytes) -> list[bytes]:
+        return [name.encode() + b"  | " + line for line in log.splitlines(keepends=True)]
+
+    prefill, decode = carried("prefill-1", CRASH), carried("decode-1", HEALTHY)
+    assert diagnose(b"".join(prefill + decode)).category == "context-length"
+    assert diagnose(b"".join(prefill + carried("prefill-1", HEALTHY))).category == "none"
+
+
 def test_a_restart_loop_is_counted_once() -> None:
     assert diagnose(CRASH * 5).incidents == 5
     assert diagnose(HEALTHY + CRASH).incidents == 1
