@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
+import functools
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -120,10 +122,8 @@ class Session:
         """All run records, newest first; damaged ones are left out."""
         found = []
         for row in await self._call("runs", {}):
-            try:
-                found.append(decode.checked(self.host.name, functools.partial(decode.run, row)))  # type: ignore[misc]
-            except AgentError:
-                continue
+            with contextlib.suppress(AgentError):
+                found.append(decode.checked(self.host.name, functools.partial(decode.run, row)))
         return sorted(found, key=lambda run: run.launched_at, reverse=True)
 
     async def journals(self) -> dict[str, list[dict[str, object]]]:

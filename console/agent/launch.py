@@ -40,14 +40,9 @@ def launch(call: Call) -> dict[str, Any]:
     check_paths(job)
     run = dict(run, log=job["log"], cwd=job["cwd"], unit=None)
     kind = systemd_kind() if call.args.get("scope", True) else None
-    pid = start_unit(run, job, kind) if kind else start_session(job)
-    seen = proc.stat(pid)
-    run["launcher"] = {
-        "pid": pid,
-        "start_ticks": seen.start_ticks if seen else 0,
-        "boot_id": machine.boot_id(),
-    }
-    run["session"] = seen.sid if seen else pid
+    started = start_unit(run, job, kind) if kind else start_session(job)
+    run["session"] = started.pop("session") if started else None
+    run["launcher"] = dict(started, boot_id=machine.boot_id()) if started else None
     record.save(run)
     return run
 
@@ -81,8 +76,11 @@ def check_paths(job: dict[str, Any]) -> None:
         raise VerbError("failed", "{}: the disk is full".format(folder), "make room for the log")
 
 
-def start_session(job: dict[str, Any]) -> int:
-    """Start under a waiting process of our own; its pid. Raises ``VerbError`` when exec fails."""
+def start_session(job: dict[str, Any]) -> dict[str, int]:
+    """Start under a waiting process of our own; pid, start_ticks and session of the server.
+
+    Raises ``VerbError`` when it cannot be executed.
+    """
     keeper = child.spawn("starter", detached=True)
     assert keeper.stdin is not None
     assert keeper.stdout is not None
@@ -104,7 +102,7 @@ def start_session(job: dict[str, Any]) -> int:
     answer = wire.loads(line)
     if "error" in answer:
         raise VerbError("failed", answer["error"])
-    return int(answer["pid"])
+    return {name: int(answer[name]) for name in ("pid", "start_ticks", "session")}
 
 
 def systemd_kind() -> str | None:
@@ -118,8 +116,11 @@ def systemd_kind() -> str | None:
     return "--user" if lingers and os.path.exists(bus) else None
 
 
-def start_unit(run: dict[str, Any], job: dict[str, Any], kind: str) -> int:
-    """Start as a transient service; the main pid. The variables travel in a file of mode 0600."""
+def start_unit(run: dict[str, Any], job: dict[str, Any], kind: str) -> dict[str, int] | None:
+    """Start as a transient service, its variables in a file of mode 0600 while it starts.
+
+    The main process as ``start_session`` gives it, or ``None`` when it has ended already.
+    """
     unit = "specops-{}.service".format(run["run_id"])
     env_file = job["exit_file"][: -len(".exit")] + ".env"
     change.replace(env_file, env_lines(job["env"]), 0o600)
@@ -160,7 +161,11 @@ def start_unit(run: dict[str, Any], job: dict[str, Any], kind: str) -> int:
         why = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise VerbError("failed", "systemd-run: " + " ".join(why[-1:])[:400])
     run["unit"] = unit
-    return main_pid(unit, kind)
+    pid = main_pid(unit, kind)
+    seen = proc.stat(pid) if pid else None
+    if seen is None:
+        return None
+    return {"pid": pid, "start_ticks": seen.start_ticks, "session": seen.sid}
 
 
 def user_bus() -> dict[str, str]:
@@ -171,7 +176,7 @@ def user_bus() -> dict[str, str]:
 
 
 def main_pid(unit: str, kind: str) -> int:
-    """The main process of a unit; raises ``VerbError`` when it has ended already."""
+    """The main process of a unit, 0 when it has ended already."""
     done = subprocess.run(
         ["systemctl", kind, "show", "--value", "--property=MainPID", unit],
         stdin=subprocess.DEVNULL,

@@ -50,7 +50,13 @@ def user_name(uid: int) -> str:
 
 
 def state_dir() -> str:
-    """Where run records, journals and the lock live; not created by this."""
+    """Where run records, journals and the lock live; not created by this.
+
+    ``SPECOPS_STATE_DIR`` in the login's variables moves it, for a host with a read-only /var.
+    """
+    chosen = os.environ.get("SPECOPS_STATE_DIR", "")
+    if chosen.startswith("/"):
+        return chosen
     if os.geteuid() == 0:
         return "/var/lib/specops"
     home = os.environ.get("HOME", "")

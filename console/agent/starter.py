@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any
 
-from console.agent import wire
+from console.agent import proc, wire
 
 
 def main(_finder: Any) -> None:
@@ -37,7 +37,9 @@ def main(_finder: Any) -> None:
         os.waitpid(pid, 0)
         _answer({"error": reason.decode("utf-8", "replace")})
         os._exit(1)
-    _answer({"pid": pid})
+    seen = proc.stat(pid)  # there even if it has ended: nobody has collected it yet
+    assert seen is not None
+    _answer({"pid": pid, "start_ticks": seen.start_ticks, "session": seen.sid})
     _let_go()
     _note_exit(job["exit_file"], pid)
     os._exit(0)
