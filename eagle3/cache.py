@@ -8,8 +8,22 @@ request may see is decided by its length and rows past it are overwritten.
 
 from __future__ import annotations
 
+import math
+import mmap
+
 import torch
 from torch import Tensor
+
+
+def _zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Zeros, not garbage: a masked row still takes part as 0 · value, and 0 · NaN is NaN.
+
+    On a CPU they are fresh pages of the kernel, which take memory only once they are written.
+    """
+    if device.type != "cpu":
+        return torch.zeros(shape, device=device, dtype=dtype)
+    pages = mmap.mmap(-1, math.prod(shape) * dtype.itemsize)
+    return torch.frombuffer(pages, dtype=dtype).view(shape)
 
 
 class KVCache:
@@ -29,8 +43,7 @@ class KVCache:
     ) -> None:  # fmt: skip
         self.slots, self.rows = slots, rows
         shape = (layers, slots, rows, 2, heads, head_dim)
-        # Zeros, not garbage: a masked row still takes part as 0 · value, and 0 · NaN is NaN.
-        self.data = torch.zeros(shape, device=device, dtype=dtype)
+        self.data = _zeros(shape, device, dtype)
         self._flat = self.data.view(layers, slots * rows, 2 * heads * head_dim)
         self.keys = self.data[:, :, :, 0].transpose(2, 3)
         self.values = self.data[:, :, :, 1].transpose(2, 3)

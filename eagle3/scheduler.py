@@ -202,6 +202,7 @@ class Scheduler:
             tokens, self._usage(), len(self.running), len(self.queue),
         )  # fmt: skip
         self.stats.prompt_tokens += tokens
+        self.stats.prefilled += 1
         self.running[request.id] = request
         first = self.engine.admit(request.sequence)
         self._send([self._take(request, [first])])
@@ -232,7 +233,6 @@ class Scheduler:
         if request.finish:
             self.engine.release(request.sequence)
             del self.running[request.id]
-            self.stats.finished += 1
         return out
 
     def _log_decode(self, running: int) -> None:
@@ -279,7 +279,7 @@ class Scheduler:
                 "accept_length": stats.last.accept_length,
                 "accept_rate": stats.last.accept_rate,
                 "total_accept_length": total.accept_length,
-                "generated": total.tokens + stats.finished,
+                "generated": total.tokens + stats.prefilled,
                 "prompt": stats.prompt_tokens,
                 "verify": total.requests if self.args.speculative else 0,
             },

@@ -35,7 +35,14 @@ class Counters:
 
 @dataclass
 class Stats:
-    """Totals, and the interval since the last batch line."""
+    """Totals, and the interval since the last batch line.
+
+    Attributes:
+        throughput: of the last interval, tokens/s.
+        prompt_tokens: computed in all.
+        prefilled: requests whose prompt was computed; each yielded its first token there.
+        steps: decode steps.
+    """
 
     total: Counters = field(default_factory=Counters)
     interval: Counters = field(default_factory=Counters)
@@ -43,7 +50,7 @@ class Stats:
     began: float = field(default_factory=time.perf_counter)
     throughput: float = 0.0
     prompt_tokens: int = 0
-    finished: int = 0
+    prefilled: int = 0
     steps: int = 0
 
     def step(self, *, requests: int, correct: int, proposed: int, tokens: int) -> None:
