@@ -6,6 +6,7 @@ connections after the fleet is drawn.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -59,7 +60,8 @@ class SpecopsApp(App[None], inherit_bindings=False):
         hosts_file: Path | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__()
+        # With NO_COLOR nothing is translated to greys: no colour is sent at all.
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.config = config
         self.read_only = read_only
         self.label = label

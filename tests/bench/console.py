@@ -1,7 +1,8 @@
 """How fast the console feels: ``make bench-console``. Real terminals, ratios, the load printed.
 
-Budgets: first paint ≤ 1.15 times a bare Textual application; key to paint p99 ≤ 33 ms with 64 hosts of
-8 GPUs at 1 Hz and ≤ 50 ms with a log pouring in; CPU ≤ 3 % of a core with 8 hosts; RSS ≤ 120 MB.
+Budgets: first paint ≤ 1.15 times a bare Textual application; key to paint p99 ≤ 33 ms with 64
+hosts of 8 GPUs at 1 Hz and ≤ 50 ms with a log pouring in; CPU ≤ 3 % of a core with 8 hosts; RSS
+≤ 120 MB.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def rss_mb(pid: int) -> float:
 
 def first_paint(rounds: int = 9) -> tuple[float, float]:
     """Medians of CPU-warm starts, alternating: bare, console."""
-    bare, ours = [], []
+    bare: list[float] = []
+    ours: list[float] = []
     for _ in range(rounds):
         for argv, text, times in ((["bare"], b"specops", bare), (["fleet", "8"], b"MEMORY", ours)):
             terminal = Terminal(*argv)

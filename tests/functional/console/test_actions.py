@@ -13,6 +13,7 @@ from textual.pilot import Pilot
 
 from console.app import SpecopsApp
 from console.keys import BY_ID, TABLE, KeyMap, document
+from console.model import HostState
 from console.screens.activity import ActivityScreen
 from console.screens.fleet import Fleet
 from console.screens.host import HostScreen
@@ -370,7 +371,7 @@ async def test_remapped_keys_and_a_wrong_one() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         await pilot.press("enter")
-        assert isinstance(app.screen, Fleet)
+        assert len(app.screen_stack) == 2
         await pilot.press("x")
         await pilot.pause()
         assert isinstance(app.screen, ServerScreen)
@@ -385,7 +386,7 @@ async def test_a_lost_host_keeps_its_last_values_and_says_how_old() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         gone = replace(
-            fleet.views["dflash"], state=fake.HostState.UNREACHABLE, error="no answer in 5 s",
+            fleet.views["dflash"], state=HostState.UNREACHABLE, error="no answer in 5 s",
             seen_at=fake.NOW - 65,
         )  # fmt: skip
         fleet.publish(gone)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from console.keys import TABLE, KeyMap
-from console.model import ProcessId
+from console.model import HostState, ProcessId
 from console.screens.base import keyed
 from console.screens.fleet import Fleet
 from console.screens.plan import PlanDialog
@@ -88,7 +88,7 @@ async def test_the_cursor_stays_with_its_row_when_the_order_changes() -> None:
         await settle(pilot)
         await pilot.press("j")
         assert app.screen.where() == ("gpu7", "k30")  # type: ignore[attr-defined]
-        lost = replace(fleet.views["dflash"], state=fake.HostState.UNREACHABLE, error="gone")
+        lost = replace(fleet.views["dflash"], state=HostState.UNREACHABLE, error="gone")
         fleet.publish(lost)
         show(app)
         await pilot.pause()

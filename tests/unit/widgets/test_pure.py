@@ -1,0 +1,290 @@
+"""Bars, words, tables and plans as text: no terminal needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from console import query
+from console.errors import ConfigError, UsageError
+from console.keys import TABLE, KeyMap, complete, document
+from console.model import (
+    Artefact,
+    Health,
+    Host,
+    Plan,
+    Process,
+    ProcessId,
+    Step,
+    StepKind,
+    StepResult,
+    Target,
+)
+from console.notices import Notice, Notices
+from console.screens.differing import flags_of
+from console.screens.places import shell_argv
+from console.trend import Sample, Trends
+from tests.functional.console import fake
+from widgets import bars, fleet, process
+from widgets.detail import detail_lines
+from widgets.paint import fit, line, text_of, width_of, wrap
+from widgets.phases import phase_lines
+from widgets.plan import command_line, is_bulk, step_lines
+from widgets.table import cell
+from widgets.words import safe, server_word, usual_s, why
+
+# ---- bars and numbers
+
+
+@given(st.floats(0, 1), st.integers(0, 60))
+def test_a_bar_is_exactly_as_wide_as_asked(share: float, width: int) -> None:
+    assert len(bars.bar(share, width)) == width
+
+
+def test_unknown_is_a_question_mark_and_never_zero() -> None:
+    assert bars.bar(None, 5) == "?····"
+    assert bars.percent(None) == "? %"
+    assert bars.mib(None) == "? MiB"
+    assert bars.gib(None) == bars.number(None) == bars.age(None) == bars.duration(None) == "?"
+    assert bars.sparkline([1.0, None, 0.5], 5) == "  █ ▅"
+
+
+def test_percent_is_honest_at_both_ends() -> None:
+    assert bars.percent(0.0) == "0 %"
+    assert bars.percent(0.0001) == "<1 %"
+    assert bars.percent(0.9999) == "99 %"
+    assert bars.percent(1.0) == "100 %"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (59.9, "59s"), (61, "1m01"), (1200, "20m"), (29_520, "8h12"), (1e6, "11d")],
+)
+def test_ages(seconds: float, text: str) -> None:
+    assert bars.age(seconds) == text
+    assert len(text) <= 5
+
+
+def test_durations_and_sizes() -> None:
+    shown = [bars.duration(s) for s in (0.94, 48, 112, 29_340)]
+    assert shown == ["0.9 s", "48 s", "1:52", "8 h 09 min"]
+    assert bars.size(224_395_264) == "214 MiB"
+    assert bars.mib(737_312) == "737 312 MiB"
+
+
+# ---- text in cells
+
+
+@given(st.text(max_size=40), st.integers(1, 30))
+def test_fit_is_exact_for_any_text(text: str, width: int) -> None:
+    shown = safe(text)
+    assert width_of(fit(shown, width)) == width
+    assert width_of(text_of(cell(line((shown, "plain")), width))) == width
+
+
+@given(st.text("ab \u6f22", max_size=80), st.integers(4, 30))
+def test_wrap_loses_nothing_but_spaces(text: str, width: int) -> None:
+    parts = wrap(text, width)
+    assert all(width_of(part) <= width for part in parts)
+    assert "".join(parts).replace(" ", "") == text.replace(" ", "")
+    assert len(wrap(text, width, limit=2)) <= 2
+
+
+# ---- the fleet
+
+
+def rows() -> list[fleet.FleetRow]:
+    return fleet.fleet_rows(fake.views(), fake.config().servers, fake.NOW)
+
+
+def test_what_needs_the_operator_comes_first() -> None:
+    assert [row.word.text for row in rows()] == [
+        "NEVER READY", "FAILED", "UNREACHABLE", "ready 2.4⇥", "ok",
+    ]  # fmt: skip
+    assert fleet.headline(fake.views(), rows()) == "5 hosts · 17 GPUs · 3 need you · 1 not seen"
+
+
+def test_every_row_fits_every_width() -> None:
+    for width in (80, 100, 119, 120, 125, 160, 200):
+        wide = width >= 120
+        room = sum(column.width + 1 for column in fleet.columns(width, wide=wide)) + 1
+        assert room <= width
+        for row in rows():
+            shown = fleet.cells(row, width, wide=wide)
+            for column, spans in zip(fleet.columns(width, wide=wide), shown, strict=True):
+                assert width_of(text_of(cell(spans, column.width))) == column.width
+
+
+def test_a_configured_server_that_was_never_seen_is_not_called_stopped() -> None:
+    views = fake.views()
+    views["dflash"] = replace(views["dflash"], servers=())
+    row = next(row for row in fleet.fleet_rows(views, fake.config().servers, fake.NOW)
+               if row.server and row.server.name == "k26")  # fmt: skip
+    assert row.word.text == "?"
+
+
+def test_one_gpu_of_unknown_memory_makes_the_sum_unknown() -> None:
+    assert fleet.memory_share(fake.views()["gpu7"]) is None
+    assert fleet.memory_share(fake.views()["lost"]) is None
+    assert fleet.utilization(fake.views()["evil"]) is None
+
+
+def test_unknown_sorts_last_both_ways() -> None:
+    for reverse in (False, True):
+        ordered = fleet.sort_rows(rows(), "memory", reverse=reverse)
+        known = [fleet.memory_share(row.view) is not None for row in ordered]
+        assert known == [True, True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("health", "word"),
+    [(Health.TIMEOUT, "NOT ANSWERING"), (Health.REFUSED, "PORT REFUSED"),
+     (Health.UNAVAILABLE, "UNHEALTHY 503"), (Health.UNKNOWN, "ready ?"), (Health.OK, "ready 2.4⇥")],
+)  # fmt: skip
+def test_ready_is_what_health_says(health: Health, word: str) -> None:
+    view = fake.views()["dflash"]
+    assert server_word(view, replace(view.servers[0], health=health)).text == word
+
+
+def test_why_gives_evidence_before_anything_else() -> None:
+    view = fake.views()["ct129"]
+    reasons = why(view, view.servers[0], fake.NOW)
+    assert reasons[0] == ("NEVER READY", fake.ZOMBIE.evidence[0])
+    assert ("log", "silent for 8 h 09 min") in reasons
+    for height in (2, 3, 5):
+        assert len(detail_lines(rows()[0], fake.config().servers, 80, height, fake.NOW)) <= height
+
+
+def test_usual_durations_come_from_runs_that_got_ready() -> None:
+    view = fake.views()["dflash"]
+    assert usual_s(view, "k26", "load_target") == 108.0
+    assert usual_s(view, "k26", "ready") == pytest.approx(156.9)
+    assert usual_s(fake.views()["gpu7"], "k30", "args") is None  # its only run failed
+
+
+def test_phases_fit_and_show_progress() -> None:
+    view = fake.views()["ct129"]
+    for width in (60, 80, 120):
+        shown = [text_of(spans) for spans in phase_lines(view, view.servers[0], width)]
+        assert all(width_of(text) <= width for text in shown)
+        assert "4/23" in "\n".join(shown)
+
+
+# ---- processes
+
+
+def test_process_rows_start_with_zombies_and_hide_secrets() -> None:
+    found = process.process_rows(fake.views()["ct129"])
+    assert found[0].zombie is fake.ZOMBIE
+    assert found[0].identity == fake.ZOMBIE.process
+    assert "SECRET" not in found[0].title
+    assert "--api-key ***" in found[0].title
+    assert {row.key for row in found} == {row.identity for row in found}
+
+
+def test_device_memory_of_a_process_is_zero_only_when_the_driver_lists_none() -> None:
+    one = Process(ProcessId(1, 1, "b"), 0, 1, 1, 0, "root", "S", "x")
+    assert process.gpu_memory(one, ()) == 0.0
+    assert process.gpu_memory(replace(one, gpu_memory_mib={0: None, 1: 5.0}), ()) is None
+    assert process.gpu_memory(replace(one, gpu_memory_mib={0: 3.0, 1: 5.0}), ()) == 8.0
+
+
+# ---- plans
+
+
+def plan(targets: int, action: str = "kill") -> Plan:
+    made = tuple(Target(ProcessId(n, n, "b"), 0, "root", "x") for n in range(1, targets + 1))
+    left = (Artefact("shm", "/dev/shm/a", 0, "root", 5, 9.0),) if action == "clean" else ()
+    step = Step(StepKind.SIGNAL, "h", "end", signal="TERM", targets=made, artefacts=left)
+    return Plan("p", action, "h", (step,))
+
+
+def test_bulk_is_more_than_one_thing() -> None:
+    assert not is_bulk(plan(1))
+    assert is_bulk(plan(2))
+    assert is_bulk(plan(1, "clean"))
+    assert not is_bulk(plan(9, "stop"))  # one server is one thing
+
+
+def test_commands_are_quoted_and_masked() -> None:
+    step = Step(StepKind.RUN, "h", "", argv=("sh", "-c", "a b", "--api-key", "hunter22"))
+    assert command_line(step) == "sh -c 'a b' --api-key '***'"
+
+
+def test_results_stand_under_their_steps() -> None:
+    shown = step_lines(plan(6), 80, results={0: StepResult(0, "failed", 1.5, "still there")})
+    text = "\n".join(text_of(spans) for spans in shown)
+    assert "SIGTERM to 1, 2, 3, 4 and 2 more" in text
+    assert "✖" in text
+    assert "1.5 s  still there" in text
+
+
+# ---- the rest
+
+
+FACTS: dict[str, str | float | None] = {"host": "ct129", "memory": 96.0, "age": None}
+
+
+@pytest.mark.parametrize(
+    ("text", "matches"),
+    [("", True), ("ct", True), ("!ct", False), ("memory>95", True), ("memory>97 ct", False),
+     ("!memory>97", True), ("age<5", False), ("host:129", True), ("host=ct129", True),
+     ("memory<=96", True), ("CT129", True)],
+)  # fmt: skip
+def test_the_filter_language(text: str, matches: bool) -> None:
+    assert query.parse(text, FACTS)(FACTS) is matches
+
+
+@pytest.mark.parametrize("text", ["nope>1", "memory>x", "nope:a"])
+def test_a_filter_that_makes_no_sense_is_one_error(text: str) -> None:
+    with pytest.raises(UsageError):
+        query.parse(text, FACTS)
+
+
+def test_key_map_refuses_clashes_and_unknown_ids() -> None:
+    assert KeyMap.make({"relaunch": "X"}).on("fleet")
+    with pytest.raises(ConfigError, match="both"):
+        KeyMap.make({"relaunch": "Z"})
+    with pytest.raises(ConfigError, match="no action"):
+        KeyMap.make({"relunch": "X"})
+
+
+def test_completion_and_the_page() -> None:
+    assert complete("rel", ["k26"]) == ["relaunch"]
+    assert complete("relaunch k", ["k26", "demo"]) == ["relaunch k26"]
+    assert all(action.id in document() for action in TABLE)
+
+
+def test_notices_fold_repeats_and_fade() -> None:
+    notices = Notices()
+    notices.add(Notice(0.0, "a", "bad"))
+    notices.add(Notice(1.0, "a", "bad"))
+    assert len(notices.all) == 1
+    assert notices.fresh(20.0) is not None
+    assert notices.fresh(60.0) is None
+    notices.drop("b")
+    assert len(notices.all) == 1
+
+
+def test_trends_keep_one_sample_a_second() -> None:
+    trends = Trends()
+    for at in (0.0, 0.1, 1.0, 2.0):
+        trends.add("h", Sample(at, None, None, None, None))
+    assert [sample.at for sample in trends.of("h")] == [0.0, 1.0, 2.0]
+
+
+def test_flags_of_a_command_line() -> None:
+    argv = ("python3", "-m", "x", "--a", "1", "--b", "--c=2", "--d", "1", "2")
+    assert flags_of(argv) == {"a": "1", "b": True, "c": "2", "d": "1 2"}
+
+
+def test_shell_goes_where_the_host_is() -> None:
+    hosts = {"pve": Host("pve", "pve.example", port=2222)}
+    host = Host("ct", "ct.example", jump="pve", identity_files=("/k",))
+    assert shell_argv(host, hosts) == [
+        "ssh", "-p", "22", "-l", "root", "-i", "/k", "-J", "root@pve.example:2222", "--",
+        "ct.example",
+    ]  # fmt: skip
