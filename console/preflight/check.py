@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from console.model import Finding, Severity
 from console.preflight.command import LaunchCommand
@@ -22,6 +23,7 @@ from console.preflight.rules import (
 )
 from console.preflight.settings import resolve
 from console.preflight.tables import select
+from console.text import clean
 
 _RULES: tuple[Callable[[Context], Iterator[Finding]], ...] = (
     arguments.rules,
@@ -49,7 +51,8 @@ def check(command: LaunchCommand, facts: HostFacts, version: str = "") -> tuple[
     found: dict[tuple[str, str], Finding] = {}
     for rules in _RULES:
         for finding in rules(context):
-            found.setdefault((finding.rule, finding.message), finding)
+            inert = replace(finding, message=clean(finding.message), fix=clean(finding.fix))
+            found.setdefault((inert.rule, inert.message), inert)
     return tuple(sorted(found.values(), key=lambda finding: _ORDER[finding.severity]))
 
 

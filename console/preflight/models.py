@@ -115,11 +115,11 @@ def rope_factor(text: Mapping[str, Any], transformers: int) -> float:
 
 
 def whole(config: Mapping[str, Any] | None, *keys: str) -> int | None:
-    """The first of the keys that holds a whole number in the text part of a config."""
+    """The first of the keys that holds a positive whole number in the text part of a config."""
     text = text_config(config) if config is not None else {}
     for key in keys:
         value = text.get(key)
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
     return None
 

@@ -155,8 +155,8 @@ class Lexer:
             if char == '"':
                 self.pos += 1
                 return "".join(out)
-            if char == "\\" and self.text[self.pos + 1 : self.pos + 2] in '"\\$`\n':
-                following = self.text[self.pos + 1]
+            following = self.text[self.pos + 1 : self.pos + 2]
+            if char == "\\" and following and following in '"\\$`\n':
                 out.append("" if following == "\n" else following)
                 self.pos += 2
             elif char in "$`":

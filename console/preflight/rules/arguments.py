@@ -63,32 +63,32 @@ class Conflict:
     """Flags that the engine refuses together."""
 
     rule: str
-    applies: Callable[[Settings, int], bool]
+    applies: Callable[[Settings], bool]
     message: str
     fix: str
     flags: tuple[str, ...]
 
 
-def _negative(key: str, least: float = 0) -> Callable[[Settings, int], bool]:
-    return lambda s, era: (value := s.number(key)) is not None and value < least
+def _negative(key: str, least: float = 0) -> Callable[[Settings], bool]:
+    return lambda s: (value := s.number(key)) is not None and value < least
 
 
 CONFLICTS = (
     Conflict(
         "hicache-radix",
-        lambda s, era: s.on("enable-hierarchical-cache") and s.on("disable-radix-cache"),
+        lambda s: s.on("enable-hierarchical-cache") and s.on("disable-radix-cache"),
         "--enable-hierarchical-cache extends the radix cache that --disable-radix-cache removes",
         "keep one of the two",
         ("--enable-hierarchical-cache", "--disable-radix-cache"),
     ),
     Conflict(
         "dp-lm-head",
-        lambda s, era: (
+        lambda s: (
             s.on("enable-dp-lm-head")
-            and (era >= 3 or (s.integer("dp-size", 1) or 1) > 1)
+            and (s.integer("dp-size", 1) or 1) > 1
             and not (s.on("enable-dp-attention") or "attn-dp-size" in s)
         ),
-        "--enable-dp-lm-head needs attention that is split over data-parallel groups",
+        "--enable-dp-lm-head with --dp-size above 1 needs --enable-dp-attention",
         "add --enable-dp-attention, or remove --enable-dp-lm-head",
         ("--enable-dp-lm-head",),
     ),
@@ -108,14 +108,14 @@ CONFLICTS = (
     ),
     Conflict(
         "metrics-file-dir",
-        lambda s, era: s.on("export-metrics-to-file") and "export-metrics-to-file-dir" not in s,
+        lambda s: s.on("export-metrics-to-file") and "export-metrics-to-file-dir" not in s,
         "--export-metrics-to-file needs --export-metrics-to-file-dir",
         "add --export-metrics-to-file-dir FOLDER",
         ("--export-metrics-to-file",),
     ),
     Conflict(
         "two-batch-overlap",
-        lambda s, era: (
+        lambda s: (
             s.on("enable-two-batch-overlap")
             and (s.text("moe-a2a-backend") or "none") == "none"
             and not s.on("enable-deepep-moe")
@@ -126,14 +126,14 @@ CONFLICTS = (
     ),
     Conflict(
         "compile-padding",
-        lambda s, era: s.on("disable-cuda-graph-padding") and s.on("enable-torch-compile"),
+        lambda s: s.on("disable-cuda-graph-padding") and s.on("enable-torch-compile"),
         "--disable-cuda-graph-padding with --enable-torch-compile compiles once per batch size",
         "remove one of the two",
         ("--disable-cuda-graph-padding", "--enable-torch-compile"),
     ),
     Conflict(
         "priority-policy",
-        lambda s, era: (
+        lambda s: (
             s.on("enable-priority-scheduling")
             and s.text("schedule-policy") not in (None, "fcfs", "lof")
         ),
@@ -143,7 +143,7 @@ CONFLICTS = (
     ),
     Conflict(
         "ssl-pair",
-        lambda s, era: ("ssl-certfile" in s) != ("ssl-keyfile" in s),
+        lambda s: ("ssl-certfile" in s) != ("ssl-keyfile" in s),
         "--ssl-certfile and --ssl-keyfile work only as a pair",
         "give both",
         ("--ssl-certfile", "--ssl-keyfile"),
@@ -154,7 +154,7 @@ CONFLICTS = (
 def conflicts(ctx: Context) -> Iterator[Finding]:
     """Flags that do not go together in this version."""
     for item in CONFLICTS:
-        if ctx.source(item.rule) and item.applies(ctx.settings, ctx.era):
+        if ctx.source(item.rule) and item.applies(ctx.settings):
             yield ctx.error(item.rule, item.message, item.fix, *item.flags)
 
 
