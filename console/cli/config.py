@@ -1,0 +1,133 @@
+"""``specops config``: which hosts.yaml is in use, is it right, write a first one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from console.cli.common import Cli, common
+from console.cli.output import print_json, say
+from console.errors import UsageError
+
+FIRST = """\
+# The machines that specops manages, and the servers on them.
+# Every key is explained in the README; check this file with: specops config validate
+
+hosts:
+  demo: {transport: local}
+  # gpu1: {address: gpu1.example, user: root, python: python3}
+
+servers:
+  demo-eagle3: {host: demo, engine: bundled, port: 30000, speculative: eagle3-3step, nccl: default}
+  # chat:
+  #   host: gpu1
+  #   engine: sglang
+  #   model: /models/target
+  #   draft: /models/target-eagle3
+  #   port: 30000
+  #   speculative: eagle3-3step
+  #   nccl: default
+  #   args: {tp-size: 8, mem-fraction-static: 0.85}
+"""
+
+
+@click.group()
+def config() -> None:
+    """The hosts.yaml in use."""
+
+
+@config.command("path")
+@common()
+def config_path(cli: Cli) -> int:
+    """Which hosts.yaml is in use, and where presets are saved."""
+    found = cli.config()
+    folder = cli.presets().folder
+    if cli.json:
+        print_json({"hosts": str(found.path), "presets": str(folder), "note": found.note})
+    else:
+        say(str(found.path))
+    return 0
+
+
+@config.command("print")
+@common()
+def config_print(cli: Cli) -> int:
+    """The hosts and servers as they were understood, defaults filled in, secrets masked."""
+    import dataclasses
+
+    from console.text import mask_env
+
+    found = cli.config()
+    hosts = {name: dataclasses.asdict(host) for name, host in found.hosts.items()}
+    servers = {}
+    for name, server in found.servers.items():
+        servers[name] = {
+            **{f.name: getattr(server, f.name) for f in dataclasses.fields(server)},
+            "runner": dataclasses.asdict(server.runner),
+            "args": dict(server.args),
+            "env": mask_env(server.env),
+        }
+    document = {"path": str(found.path), "hosts": hosts, "servers": servers}
+    if cli.json:
+        print_json(document)
+        return 0
+    import json
+
+    import yaml
+
+    plain = json.loads(json.dumps(document))  # tuples to lists, as YAML wants them
+    say(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip())
+    return 0
+
+
+@config.command("validate")
+@common()
+def config_validate(cli: Cli) -> int:
+    """Read hosts.yaml and every preset; the names they use must exist."""
+    found = cli.config()
+    presets = cli.presets()
+    for server in found.servers.values():
+        for kind, name in (("speculative", server.speculative), ("nccl", server.nccl)):
+            if name:
+                try:
+                    presets.get(kind, name)
+                except UsageError as error:
+                    place = f"{found.path}: servers.{server.name}.{kind}"
+                    raise UsageError(error.message, place=place, hint=error.hint) from error
+    counts = {
+        "hosts": len(found.hosts),
+        "servers": len(found.servers),
+        "presets": sum(1 for _ in presets),
+    }
+    if cli.json:
+        print_json({"ok": True, "path": str(found.path), **counts})
+    else:
+        words = ", ".join(f"{number} {name}" for name, number in counts.items())
+        say(f"{found.path}: {words}, all good")
+    return 0
+
+
+@config.command("init")
+@click.argument("path", type=click.Path(path_type=Path), required=False)
+@common()
+def config_init(cli: Cli, path: Path | None) -> int:
+    """Write a first hosts.yaml; never over one that exists."""
+    import os
+
+    from console.config import config_dir
+
+    target = path or cli.hosts or config_dir() / "hosts.yaml"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        hint = "edit it, or name another file"
+        raise UsageError(error.strerror or str(error), place=str(target), hint=hint) from error
+    with os.fdopen(handle, "w") as file:
+        file.write(FIRST)
+    if cli.json:
+        print_json({"written": str(target)})
+    else:
+        say(f"written {target}; next: specops config validate --hosts {target}")
+    return 0
