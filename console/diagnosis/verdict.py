@@ -122,6 +122,17 @@ def _fatal(incident: Incident) -> bool:
     return incident.trace is None or bool(_ENDS.search(incident.trace.header))
 
 
+def _warned(
+    evidence: Evidence, rules: Rules, ready: int, victims: list[Incident]
+) -> Incident | None:
+    """Where no cause raised: the NCCL warning that explains the victims, else the first victim."""
+    warned = [sign for sign in evidence.of("nccl") if sign.number > ready]
+    for sign in warned:
+        if _role(sign, rules) == "cause" and not any(v.number < sign.number for v in victims):
+            return sign
+    return next(iter([*victims, *warned]), None)
+
+
 def choose(evidence: Evidence, rules: Rules) -> Verdict:
     """The root of a log, or none where nothing was raised."""
     interrupted = any(True for _ in evidence.all.holding("KeyboardInterrupt", 1))
@@ -138,10 +149,8 @@ def choose(evidence: Evidence, rules: Rules) -> Verdict:
         root = swallowed_import(evidence, causes[0]) or causes[0]
     if root is None:
         root = next(iter(weak), None)
-    if root is None and not victims:
-        root = next((i for i in evidence.of("nccl")), None) if not wrappers else None
     if root is None:
-        root = next(iter(victims), None) or next(iter(evidence.of("nccl")), None)
+        root = _warned(evidence, rules, ready, victims)
     if root is None:
         root = next(iter([*evidence.of("abort"), *wrappers]), None)
     incomplete = any(not t.type for t in evidence.traces) or any(

@@ -1,7 +1,7 @@
 """Where a server is in its life, read from its log as it is written. Pure: lines in, phases out."""
 
 from console.phases.events import STEP_PHASE
-from console.phases.learned import FLOOR_S, Learned, learn, limit_s
+from console.phases.learned import FLOOR_S, Learned, learn, limit_s, remaining_s
 from console.phases.lines import Line, parse
 from console.phases.machine import PhaseMachine, Stall, Step, phase_at
 
@@ -17,4 +17,5 @@ __all__ = [
     "limit_s",
     "parse",
     "phase_at",
+    "remaining_s",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -57,6 +57,26 @@ def learn(runs: Iterable[Iterable[PhaseSpan]]) -> dict[Phase, Learned]:
 
 def _p90(values: list[float]) -> float:
     return values[min(len(values) - 1, int(0.9 * len(values)))]
+
+
+def remaining_s(
+    spans: Sequence[PhaseSpan], learned: Mapping[Phase, Learned], elapsed_s: float | None = None
+) -> float | None:
+    """Seconds until ready, by what earlier starts took; ``None`` where nothing was learned.
+
+    ``elapsed_s`` is how long the present phase has lasted.
+    """
+    if not learned:
+        return None
+    if not spans:
+        return sum(known.median_s for known in learned.values())
+    now = spans[-1].phase
+    if now in (Phase.READY, Phase.DRAINING, Phase.STOPPED, Phase.FAILED):
+        return 0.0 if now is Phase.READY else None
+    done = {span.phase for span in spans}
+    ahead = sum(known.median_s for phase, known in learned.items() if phase not in done)
+    here = learned[now].median_s if now in learned else 0.0
+    return ahead + max(0.0, here - (elapsed_s or 0.0))
 
 
 def limit_s(phase: Phase, learned: Mapping[Phase, Learned] | None = None) -> float | None:

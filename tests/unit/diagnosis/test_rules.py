@@ -106,6 +106,15 @@ def test_own_rules_come_first(tmp_path: Path) -> None:
     assert found.change.flags == {"frob-slot": 7}
 
 
+def test_the_example_in_the_documentation_is_a_valid_file() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "diagnosis.md").read_text("utf-8")
+    example = text.split("```yaml\n")[1].split("```")[0]
+    rules = parse_rules(example, "docs/diagnosis.md")
+    assert len(rules.rules) == len(rules.roles) == len(rules.signs) == 1
+    for category in CATEGORIES:
+        assert f"`{category}`" in text
+
+
 @pytest.mark.parametrize(
     ("bounds", "version", "holds"),
     [

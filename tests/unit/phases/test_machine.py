@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from console.model import Phase
-from console.phases import Learned, PhaseMachine, learn, limit_s
+from console.phases import Learned, PhaseMachine, learn, limit_s, remaining_s
 from tests.unit.diagnosis.cases import DATA
 
 REAL = sorted((DATA / "sglang-0.5.12-h200").glob("*.log"))
@@ -196,6 +196,21 @@ def test_durations_are_learned_from_earlier_starts() -> None:
     assert Phase.READY not in learned
     assert limit_s(Phase.DIST_INIT, learned) == 30.0, "short phases get a floor"
     assert limit_s(Phase.READY, learned) is None
+
+
+def test_the_time_left_is_what_earlier_starts_took() -> None:
+    healthy = fed((DATA / "sglang-0.5.12-h200" / "healthy_eagle3.log").read_bytes().decode())
+    learned = learn([healthy.spans])
+    assert remaining_s((), learned) == 94.0
+    assert remaining_s(healthy.spans, learned) == 0.0
+    path = DATA / "sglang-0.5.12-h200" / "hidden_mismatch.log"
+    capturing = fed(path.read_bytes().decode())
+    assert capturing.phase is Phase.GRAPH_TARGET
+    left = remaining_s(capturing.spans, learned, elapsed_s=3.0)
+    assert left == 40.0 + 14.0, "the rest of the graphs, then draft, warm-up"
+    assert remaining_s(capturing.spans, {}) is None
+    failed = fed((DATA / "sglang-0.5.12-h200" / "ctx_mismatch.log").read_bytes().decode())
+    assert remaining_s(failed.spans, learned) is None
 
 
 def test_a_line_without_any_time_is_unknown_and_not_zero() -> None:
