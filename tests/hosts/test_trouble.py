@@ -73,7 +73,7 @@ def check_half_dead(it: Specimen) -> None:
     for pid in it.ranks:
         assert state(pid) == "Z"
         tasks = [p.name for p in Path(f"/proc/{pid}/task").iterdir() if p.name != str(pid)]
-        assert [state_of_task(pid, task) for task in tasks] == ["S"]
+        assert [state_of_task(pid, task) for task in tasks] in (["S"], ["R"])
 
 
 def state_of_task(pid: int, task: str) -> str:
@@ -104,7 +104,7 @@ def check_hung(it: Specimen) -> None:
 
 def check_defunct(it: Specimen) -> None:
     assert [state(pid) for pid in it.ranks] == ["Z"] * len(it.ranks)
-    assert state(it.pids["launcher"]) == "S"
+    assert state(it.pids["launcher"]) in ("R", "S")
 
 
 def check_stuck(it: Specimen) -> None:
@@ -193,9 +193,9 @@ def check_storm(it: Specimen) -> None:
     os.kill(it.ranks[0], signal.SIGTERM)
     deadline = time.monotonic() + 20
     while len(_sessions_of("sglang::scheduler_TP2")) < 2:
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, [(pid, state(pid)) for pid in it.pids.values()]
         time.sleep(0.02)
-    assert state(launcher) == "S"
+    assert state(launcher) in ("R", "S")
 
 
 def _sessions_of(title: str) -> set[int]:

@@ -197,17 +197,21 @@ Return nvmlDeviceGetHandleByUUID(const char *uuid, Device *into) {
     return code == OK ? NOT_FOUND : code;
 }
 
-Return nvmlDeviceGetIndex(Device device, unsigned *into) {
-    BEGIN(device);
-    *into = (unsigned)gpu;
-    return OK;
-}
-
-Return nvmlDeviceGetMinorNumber(Device device, unsigned *into) {
-    BEGIN(device);
-    *into = (unsigned)gpu;
-    return OK;
-}
+/* Calls that give one number. */
+#define NUMBER(name, type, expression)         \
+    Return name(Device device, type *into) {   \
+        BEGIN(device);                         \
+        *into = (type)(expression);            \
+        return OK;                             \
+    }
+NUMBER(nvmlDeviceGetIndex, unsigned, gpu)
+NUMBER(nvmlDeviceGetMinorNumber, unsigned, gpu)
+NUMBER(nvmlDeviceGetPowerUsage, unsigned, s.gpus[gpu].power)
+NUMBER(nvmlDeviceGetEnforcedPowerLimit, unsigned, s.gpus[gpu].power_limit)
+NUMBER(nvmlDeviceGetPersistenceMode, unsigned, 1)
+NUMBER(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, s.gpus[gpu].util > 0 ? 0 : 1) /* bit 0: idle */
+NUMBER(nvmlDeviceGetMaxMigDeviceCount, unsigned, s.gpus[gpu].mig_mode ? 7 : 0)
+NUMBER(nvmlDeviceIsMigDeviceHandle, unsigned, mig != NULL)
 
 Return nvmlDeviceGetName(Device device, char *into, unsigned size) {
     BEGIN(device);
@@ -268,18 +272,6 @@ Return nvmlDeviceGetUtilizationRates(Device device, Utilization *into) {
     return OK;
 }
 
-Return nvmlDeviceGetPowerUsage(Device device, unsigned *into) {
-    BEGIN(device);
-    *into = (unsigned)s.gpus[gpu].power;
-    return OK;
-}
-
-Return nvmlDeviceGetEnforcedPowerLimit(Device device, unsigned *into) {
-    BEGIN(device);
-    *into = (unsigned)s.gpus[gpu].power_limit;
-    return OK;
-}
-
 Return nvmlDeviceGetTemperature(Device device, unsigned sensor, unsigned *into) {
     BEGIN(device);
     *into = (unsigned)s.gpus[gpu].temperature;
@@ -290,18 +282,6 @@ Return nvmlDeviceGetTemperatureV(Device device, Temperature *into) {
     BEGIN(device);
     into->temperature = s.gpus[gpu].temperature;
     return into->sensor == 0 ? OK : INVALID;
-}
-
-Return nvmlDeviceGetPersistenceMode(Device device, unsigned *into) {
-    BEGIN(device);
-    *into = 1;
-    return OK;
-}
-
-Return nvmlDeviceGetCurrentClocksEventReasons(Device device, unsigned long long *into) {
-    BEGIN(device);
-    *into = s.gpus[gpu].util > 0 ? 0 : 1; /* bit 0: idle */
-    return OK;
 }
 
 Return nvmlDeviceGetFieldValues(Device device, int count, Field *fields) {
@@ -377,12 +357,6 @@ Return nvmlDeviceGetMigMode(Device device, unsigned *current, unsigned *pending)
     return OK;
 }
 
-Return nvmlDeviceGetMaxMigDeviceCount(Device device, unsigned *into) {
-    BEGIN(device);
-    *into = s.gpus[gpu].mig_mode ? 7 : 0;
-    return OK;
-}
-
 Return nvmlDeviceGetMigDeviceHandleByIndex(Device device, unsigned index, Device *into) {
     BEGIN(device);
     for (int i = 0; i < s.n_migs; i++) {
@@ -392,12 +366,6 @@ Return nvmlDeviceGetMigDeviceHandleByIndex(Device device, unsigned index, Device
         }
     }
     return NOT_FOUND;
-}
-
-Return nvmlDeviceIsMigDeviceHandle(Device device, unsigned *into) {
-    BEGIN(device);
-    *into = mig != NULL;
-    return OK;
 }
 
 Return nvmlDeviceGetDeviceHandleFromMigDeviceHandle(Device device, Device *into) {

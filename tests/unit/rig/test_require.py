@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+
 import pytest
 
+from tests.rig import nspawn, sshd
 from tests.rig.keeper import Spec
 from tests.rig.plugin import require
 
@@ -34,3 +38,13 @@ def test_a_keepers_orders_survive_the_trip() -> None:
         remove=("/y",),
     )
     assert Spec.load(spec.dump()) == spec
+
+
+def test_what_a_machine_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert nspawn.missing() == "test hosts need root"
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(shutil, "which", lambda name, **_: None if "nspawn" in name else name)
+    assert nspawn.missing() == "test hosts need systemd-nspawn installed"
+    monkeypatch.setattr(shutil, "which", lambda name, **_: None)
+    assert sshd.missing() == "test needs OpenSSH's sshd installed"
