@@ -47,7 +47,9 @@ def plan_verify(
         ]
         if known:
             baseline[str(index)] = max(known)
-    idle = {str(gpu.index): _unlisted(gpu) for gpu in snapshot.gpus if gpu.index in devices}
+    by_pid = {process.id.pid: process for process in snapshot.processes}
+    here = [gpu for gpu in snapshot.gpus if gpu.index in devices]
+    idle = {str(gpu.index): _unexplained(gpu, by_pid) for gpu in here}
     busy = sorted(set(ports))
     what = [f"GPU {', '.join(map(str, devices))} back at the baseline"] * bool(devices)
     what += [f"port {', '.join(map(str, busy))} free"] * bool(busy)
@@ -68,9 +70,12 @@ def plan_verify(
     )
 
 
-def _unlisted(gpu: Gpu) -> float | None:
-    """Memory of a device that no listed process accounts for, ``None`` where that is unknown."""
-    parts = [process.memory_mib for process in gpu.processes]
+def _unexplained(gpu: Gpu, by_pid: Mapping[int, Process]) -> float | None:
+    """Memory of a device that no process here accounts for, ``None`` where that is unknown.
+
+    In a container the driver may list pids of the host: what these hold is not explained here.
+    """
+    parts = [listed.memory_mib for listed in gpu.processes if listed.pid in by_pid]
     if gpu.memory_used_mib is None or any(part is None for part in parts):
         return None
     return max(0.0, gpu.memory_used_mib - sum(part for part in parts if part is not None))
@@ -140,11 +145,12 @@ def _on_device(
     limit = _at(params.get("baseline_mib"), gpu.index)
     if limit is not None and used <= limit + TOLERANCE_MIB:
         return []
-    idle, now = _at(params.get("idle_mib"), gpu.index), _unlisted(gpu)
+    idle, now = _at(params.get("idle_mib"), gpu.index), _unexplained(gpu, by_pid)
     if idle is not None and now is not None and now <= idle + TOLERANCE_MIB:
-        return []  # what is used beyond the baseline belongs to processes that are listed
+        return []  # what is used beyond the baseline belongs to other processes of this host
     holders = [f"{_who(p.pid, by_pid)} {_mib(p.memory_mib)}" for p in gpu.processes]
-    rest = [f"{_mib(now)} by nothing visible here"] if now else []
+    named = sum(p.memory_mib or 0.0 for p in gpu.processes)
+    rest = [f"{_mib(used - named)} by nothing visible here"] if used - named >= 1.0 else []
     by_what = ", ".join([*holders, *rest]) or "nothing visible here"
     return [f"GPU {gpu.index}: {_mib(used)} in use ({by_what})"]
 
@@ -153,7 +159,9 @@ def _who(pid: int | None, by_pid: Mapping[int, Process]) -> str:
     if pid is None:
         return "nothing visible here"
     process = by_pid.get(pid)
-    return f"pid {pid} ({process.user}, {process.title[:40]})" if process else f"pid {pid}"
+    if process is None:
+        return f"pid {pid}, which is not visible here,"
+    return f"pid {pid} ({process.user}, {process.title[:40]})"
 
 
 def _mib(value: float | None) -> str:

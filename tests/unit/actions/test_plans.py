@@ -209,6 +209,7 @@ def test_audit_refuses_what_is_not_its_owners(tmp_path: Path) -> None:
 
 
 GPU = Gpu(0, "GPU-0", "H200", 500.0, 143771.0)
+OTHER = build.process({"pid": 7, "line": "python3 train.py", "user": "bob"})
 PARAMS: dict[str, object] = {
     "gpus": [0], "baseline_mib": {"0": 4.0}, "idle_mib": {"0": 4.0}, "ports": [30000],
     "processes": [{"pid": 101, "start_ticks": 1010}], "had_nvidia": True,
@@ -224,8 +225,9 @@ def _look(gpu: Gpu, **values: Any) -> Snapshot:
     [
         (replace(GPU, memory_used_mib=60.0), {}, "", ""),
         (GPU, {}, "500 MiB in use (500 MiB by nothing visible here)", ""),
-        (replace(GPU, processes=(GpuProcess(7, 496.0),)), {}, "", ""),
-        (replace(GPU, processes=(GpuProcess(7, None),)), {}, "pid 7 ? MiB", ""),
+        (replace(GPU, processes=(GpuProcess(7, 496.0),)), {"processes": (OTHER,)}, "", ""),
+        (replace(GPU, processes=(GpuProcess(7, 496.0),)), {}, "pid 7, which is not visible", ""),
+        (replace(GPU, processes=(GpuProcess(7, None),)), {"processes": (OTHER,)}, "? MiB", ""),
         (replace(GPU, processes=(GpuProcess(101, 400.0),)), {}, "101 is still listed", ""),
         (replace(GPU, memory_used_mib=None), {}, "", "memory cannot be read"),
         (GPU, {"gpu_error": None, "listening": {30000: None}}, "port 30000 is held by nothing", ""),
