@@ -15,7 +15,12 @@ def main(argv: list[str]) -> int:
     if len(files) != 1:
         sys.stderr.write("usage: python -m console.diagnosis FILE [--json]\n")
         return 2
-    found = diagnose(Path(files[0]).read_bytes())
+    try:
+        data = Path(files[0]).read_bytes()
+    except OSError as error:
+        sys.stderr.write(f"{files[0]}: cannot be read: {error.strerror} (name a log file)\n")
+        return 2
+    found = diagnose(data)
     if "--json" in argv:
         sys.stdout.write(json.dumps(diagnosis_to_json(found), ensure_ascii=True) + "\n")
     else:

@@ -9,6 +9,7 @@ from typing import Any
 
 from console.diagnosis.evidence import Evidence, Incident, gather
 from console.diagnosis.fixes import change_of, fill, fix_text, spoken_by
+from console.diagnosis.partial import whole_lines
 from console.diagnosis.rules import Rule, Rules, in_versions, load_rules
 from console.diagnosis.scan import Extract, extract
 from console.diagnosis.verdict import Verdict, chain_frames, choose, frame_names
@@ -168,7 +169,10 @@ def _silence(lines: list[Line], engine: str | None) -> str:
 
 
 def _parsed(pieces: Iterable[tuple[int, bytes]]) -> list[Line]:
-    return [parse(raw.decode("utf-8", "backslashreplace"), number) for number, raw in pieces]
+    return [
+        parse(raw.decode("utf-8", "backslashreplace"), number)
+        for number, raw in whole_lines(pieces)
+    ]
 
 
 def diagnose(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,6 +31,23 @@ def test_a_start_under_way_does_not_hide_why_the_last_one_failed() -> None:
     begun = b"".join(HEALTHY.splitlines(keepends=True)[:20])
     found = diagnose(CRASH + begun)
     assert found.category == "context-length"
+
+
+@pytest.mark.parametrize("size", [7, 60, 500])
+def test_lines_cut_by_the_container_runtime_are_whole_again(size: int) -> None:
+    lines = BY_ID["sg-4791"].log.decode().removesuffix("\n").split("\n")
+    docker, cri = [], []
+    for line in lines:
+        parts = [line[i : i + size] for i in range(0, len(line), size)] or [""]
+        for i, part in enumerate(parts):
+            last = i == len(parts) - 1
+            docker.append(json.dumps({"log": part + "\n" * last, "stream": "stderr", "time": "x"}))
+            cri.append(f"2026-11-29T14:00:00.1Z stderr {'F' if last else 'P'} {part}")
+    for log in (docker, cri):
+        found = diagnose("\n".join(log).encode())
+        assert found.category == "quant-tp-shape"
+        assert found.root is not None
+        assert found.root.rank == "TP5"
 
 
 def test_a_second_server_in_a_compose_log_is_no_restart() -> None:
