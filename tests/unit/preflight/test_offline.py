@@ -135,6 +135,8 @@ def test_damaged_headers(tmp_path: Path, content: bytes, why: str) -> None:
     size, tensors, wrong = read_header(path)
     assert why in wrong
     assert (size, tensors) == (0, {})
+    (tmp_path / "config.json").write_text(json.dumps(models()["llama-tiny-4"]))
+    assert found(tmp_path, None)["shard-damaged"] == "error"
 
 
 @pytest.mark.parametrize(
@@ -149,6 +151,7 @@ def test_a_config_that_is_no_config(tmp_path: Path, content: bytes, why: str) ->
     assert facts.target is not None
     assert why in facts.target.problem
     assert "target-config" in found(target, None)
+    assert "draft-config" in found(None, target)
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
