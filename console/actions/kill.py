@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from console.actions.clean import plan_clean
-from console.actions.codec import encode
+from console.actions.codec import decode, encode
 from console.actions.journal import new_plan_id
 from console.actions.signals import target_of
 from console.actions.verify import plan_verify
@@ -29,7 +29,7 @@ from console.model import (
     Zombie,
     ZombieKind,
 )
-from console.zombies.family import Scope, Table
+from console.zombies.family import Scope, Table, dead
 from console.zombies.policy import Policy
 from console.zombies.vetoes import owned, untouchable, veto
 
@@ -136,6 +136,7 @@ def plan_kill(
         *plan_clean(host.name, snapshot, chosen, [p.id for p in group.everything]),
     ]
     if group.everything:
+        steps[0] = replace(steps[0], params={**steps[0].params, "zombies": _named(chosen)})
         ports = _ports(group.everything, recorded)
         steps.append(plan_verify(host.name, snapshot, group.everything, ports, runs))
     return Plan(
@@ -146,6 +147,32 @@ def plan_kill(
         created_at=snapshot.time,
         summary=tuple(_summary(chosen, group)),
     )
+
+
+def _named(chosen: Iterable[Zombie]) -> list[dict[str, object]]:
+    """Which verdicts the plan acts on, for the last look before it does."""
+    return [
+        {"kind": zombie.kind.value, **encode(zombie.process)}
+        for zombie in chosen
+        if zombie.process is not None
+    ]
+
+
+def outdated(plan: Plan, fresh: Iterable[Zombie], snapshot: Snapshot) -> str | None:
+    """Why a kill plan no longer stands, given verdicts taken just now; ``None`` if it does.
+
+    A process that has ended since is no reason. One that lives and is no zombie any more, or one
+    of another kind, is. For ``recheck`` of :class:`console.actions.executor.Executor`.
+    """
+    kinds = {zombie.process: zombie.kind.value for zombie in fresh}
+    table = Table(snapshot)
+    for item in (item for step in plan.steps[:1] for item in step.params.get("zombies", ())):
+        one = decode(ProcessId, item, place="zombies")
+        process = table.get(one)
+        if process is None or dead(process) or kinds.get(one) == item["kind"]:
+            continue
+        return f"{one.pid} was {item['kind']} and is {kinds.get(one, 'no zombie')} now"
+    return None
 
 
 def _gather(

@@ -17,7 +17,7 @@ from tests.rig.nspawn import missing as no_hosts
 from tests.rig.plugin import require
 from tests.trouble.api import Trouble, make
 
-pytestmark = pytest.mark.hosts
+pytestmark = [pytest.mark.hosts, pytest.mark.long]
 HELD = 43_644
 
 

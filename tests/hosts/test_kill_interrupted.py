@@ -23,7 +23,7 @@ from tests.rig.nspawn import missing as no_hosts
 from tests.rig.plugin import require
 from tests.trouble.api import make
 
-pytestmark = pytest.mark.hosts
+pytestmark = [pytest.mark.hosts, pytest.mark.long]
 ROOT = Path(__file__).parents[2]
 
 

@@ -14,7 +14,7 @@ from tests.rig.nspawn import missing as no_hosts
 from tests.rig.plugin import require
 from tests.trouble.api import make
 
-pytestmark = pytest.mark.hosts
+pytestmark = [pytest.mark.hosts, pytest.mark.long]
 
 
 async def test_many_orphans(tmp_path: Path, capsys: Any) -> None:

@@ -24,6 +24,7 @@ def _lacking() -> str | None:
 
 
 @pytest.mark.hosts
+@pytest.mark.long
 def test_a_reused_pid_is_left_alone() -> None:
     require(_lacking())
     before = Path("/proc/sys/kernel/pid_max").read_text()

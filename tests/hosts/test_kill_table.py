@@ -20,7 +20,7 @@ from tests.rig.nspawn import missing as no_hosts
 from tests.rig.plugin import require
 from tests.trouble.api import Specimen, make
 
-pytestmark = pytest.mark.hosts
+pytestmark = [pytest.mark.hosts, pytest.mark.long]
 ROOT = Path(__file__).parents[2]
 NUMBER = 10
 """Specimens a kind in a full run; a twentieth, so one, in an ordinary one."""

@@ -203,6 +203,7 @@ async def test_a_tree_that_forks_while_it_is_killed_leaves_nothing(
     assert not await _alive(place)
 
 
+@pytest.mark.long
 async def test_many_zombies_end_together(
     place: LocalHost, audit: AuditLog, nursery: Nursery
 ) -> None:

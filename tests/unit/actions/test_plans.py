@@ -13,7 +13,7 @@ from console.actions.audit import AuditLog
 from console.actions.clean import clean_step, plan_clean
 from console.actions.codec import decode, encode
 from console.actions.commands import stop_unit_step
-from console.actions.kill import KillOptions, choose, plan_kill
+from console.actions.kill import KillOptions, choose, outdated, plan_kill
 from console.actions.plan import (
     changes_host,
     plan_from_journal,
@@ -26,7 +26,18 @@ from console.actions.reset import plan_reset
 from console.actions.steps import Context
 from console.actions.verify import still_held, verify_step
 from console.errors import ActionFailed, Refused
-from console.model import Artefact, Gpu, GpuProcess, Host, Plan, Snapshot, Step, StepKind, Zombie
+from console.model import (
+    Artefact,
+    Gpu,
+    GpuProcess,
+    Host,
+    Plan,
+    Snapshot,
+    Step,
+    StepKind,
+    Zombie,
+    ZombieKind,
+)
 from console.remote import Completed
 from console.zombies import classify
 from tests.unit.actions.local import LocalHost
@@ -148,6 +159,18 @@ def test_segments_held_by_the_killed_alone_go_with_them() -> None:
     killed = [zombie.process for zombie in found if zombie.process]
     steps = plan_clean("h", snapshot, found, killed)
     assert [a.path for a in steps[0].artefacts] == ["/dev/shm/psm_a"]
+
+
+def test_a_plan_is_outdated_when_its_zombie_has_recovered() -> None:
+    case, found = _case("hung")
+    plan = _plan("hung")
+    assert outdated(plan, found, case.snapshot) is None
+    assert outdated(plan, (), case.snapshot) == "100 was hung and is no zombie now"
+    other = tuple(replace(zombie, kind=ZombieKind.HEADLESS) for zombie in found)
+    assert outdated(plan, other, case.snapshot) == "100 was hung and is headless now"
+    assert outdated(plan, (), replace(case.snapshot, processes=())) is None
+    foreign = _plan("foreign-own-job", named=frozenset({"f500"}))
+    assert outdated(foreign, (), case.snapshot) is None
 
 
 def test_a_stack_dump_comes_first_and_may_fail() -> None:

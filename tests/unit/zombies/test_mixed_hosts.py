@@ -6,6 +6,8 @@ import random
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from console.actions.kill import plan_kill
 from console.model import Host, Zombie, ZombieKind
 from console.zombies import Attempt, Probe, classify
@@ -13,6 +15,7 @@ from tests import scale
 from tests.unit.zombies import generator
 from tests.unit.zombies.generator import Made, Truth
 
+pytestmark = pytest.mark.long
 HOSTS = 4000
 """Full count; a twentieth, 200 hosts, in an ordinary run."""
 

@@ -6,10 +6,14 @@ import random
 from dataclasses import fields, replace
 from typing import Any
 
+import pytest
+
 from console.model import Process, Snapshot, ZombieKind
 from console.zombies import Policy, Stillness, classify
 from tests import scale
 from tests.unit.zombies import build, generator
+
+pytestmark = pytest.mark.long
 
 CHANGES: tuple[dict[str, Any], ...] = (
     {"uid": 1001, "user": "bob"},
