@@ -1,0 +1,332 @@
+"""``specops logs`` and ``specops diagnose``: a server's log, or any file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from console.cli.common import Cli, common, connected, run_async
+from console.cli.output import paint, print_json, say, warn
+from console.errors import UsageError
+
+if TYPE_CHECKING:
+    from console.model import Diagnosis, Server
+    from console.remote import LogSource, Remote
+
+LAST_LINES = 200
+BLOCK = 1 << 20
+DIAGNOSED_BYTES = 16 << 20
+"""Of a log on a host, so much of its end is read for a diagnosis: the last start is in it."""
+
+
+@click.command()
+@click.argument("what", metavar="SERVER|FILE")
+@click.option("-n", "last", type=click.IntRange(0), help=f"The last N lines ({LAST_LINES}).")
+@click.option("-f", "follow", is_flag=True, help="Go on as the log grows.")
+@click.option("--errors", is_flag=True, help="Only errors, tracebacks and exception lines.")
+@click.option(
+    "--grep", "pattern", metavar="RE", help="Only lines that match; searched on the host."
+)
+@common()
+def logs(
+    cli: Cli, what: str, last: int | None, follow: bool, errors: bool, pattern: str | None
+) -> int:
+    """Show, follow or search a server's log, or a file on this machine."""
+    if follow and cli.json:
+        raise UsageError("-f with --json never ends its document", hint="leave one of them out")
+    if follow and pattern:
+        raise UsageError("-f with --grep", hint="pipe the followed log into grep")
+    if pattern:
+        _check_pattern(pattern)
+    local = _local(cli, what)
+    if local:
+        return run_async(_show(cli, None, local, what, last, follow, errors, pattern))
+    config = cli.config()
+    server = config.server(what)
+    return run_async(_remote(cli, server, last, follow, errors, pattern))
+
+
+def _check_pattern(pattern: str) -> None:
+    import re
+
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"not a regular expression: {error}", place="--grep") from error
+
+
+def _local(cli: Cli, what: str) -> Path | None:
+    """The file meant, where it is one: a name with a slash, or no server of that name."""
+    path = Path(what)
+    if "/" in what or what.startswith("."):
+        if not path.is_file():
+            raise UsageError("no such file", place=what)
+        return path
+    return path if path.is_file() and what not in cli.config().servers else None
+
+
+async def _remote(
+    cli: Cli, server: Server, last: int | None, follow: bool, errors: bool, pattern: str | None
+) -> int:
+    config = cli.config()
+    async with connected(config, config.host(server.host), read_only=True) as remote:
+        source = await log_source(remote, server)
+        name = source.path or source.unit or source.container or ""
+        return await _show(cli, remote, source, name, last, follow, errors, pattern)
+
+
+async def log_source(remote: Remote, server: Server) -> LogSource:
+    """Where the newest run of a server writes: its record says, else the configuration.
+
+    Raises:
+        UsageError: neither does.
+    """
+    from console.remote import LogSource
+
+    runs = [run for run in await remote.runs() if run.server == server.name]
+    newest = max(runs, key=lambda run: run.launched_at, default=None)
+    if newest and newest.log:
+        return LogSource(path=newest.log)
+    if server.runner.kind == "systemd":
+        return LogSource(unit=server.runner.unit)
+    if server.runner.kind == "docker":
+        return LogSource(container=server.runner.container)
+    if server.log and "{" not in server.log:
+        return LogSource(path=server.log)
+    hint = f"specops launch {server.name}, or name a log in hosts.yaml"
+    raise UsageError("no run is recorded and no log is named", place=server.name, hint=hint)
+
+
+async def _show(
+    cli: Cli, remote: Remote | None, source: Any, name: str, last: int | None, follow: bool,
+    errors: bool, pattern: str | None,
+) -> int:  # fmt: skip
+    from console.text import clean, mask
+
+    if pattern:
+        found = _grep(remote, source, pattern)
+    else:
+        wanted = LAST_LINES if last is None and not errors else last
+        found = _tail(remote, source, wanted, follow)
+    shown: list[dict[str, Any]] = []
+    keep = _is_error if errors else None
+    held: list[tuple[int, str]] = []
+    async for offset, raw in found:
+        text = mask(clean(raw))
+        if keep and not keep(text):
+            continue
+        if cli.json:
+            shown.append({"offset": offset, "text": text})
+        elif pattern and last:
+            held = [*held, (offset, text)][-last:]
+        else:
+            _print(text)
+    for _, text in held:
+        _print(text)
+    if cli.json:
+        rows = shown[-last:] if last else shown
+        print_json({"log": name, "lines": rows})
+    return 0
+
+
+def _is_error(text: str) -> bool:
+    from console.diagnosis import LineKind, classify_line
+
+    plain = (LineKind.PLAIN, LineKind.WARNING, LineKind.BAR)
+    return classify_line(text) not in plain
+
+
+def _print(text: str) -> None:
+    say(paint(text, "red") if _is_error(text) else text)
+
+
+async def _grep(
+    remote: Remote | None, source: Any, pattern: str
+) -> AsyncIterator[tuple[int, bytes]]:
+    if remote is not None:
+        async for hit in remote.grep(source, pattern):
+            yield hit
+        return
+    import re
+
+    wanted, offset = re.compile(pattern.encode()), 0
+    with source.open("rb") as file:
+        for line in file:
+            if wanted.search(line):
+                yield offset, line.rstrip(b"\r\n")
+            offset += len(line)
+
+
+async def _tail(
+    remote: Remote | None, source: Any, last: int | None, follow: bool
+) -> AsyncIterator[tuple[int, bytes]]:
+    """Whole lines with their offsets; of a line that was redrawn, its last state."""
+    if remote is None:
+        async for hit in _tail_file(source, last, follow):
+            yield hit
+        return
+    rest, start = b"", 0
+    async for chunk in remote.tail(source, last_lines=last, follow=follow):
+        if chunk.gap_bytes:
+            warn(f"{chunk.gap_bytes} bytes left out: the link is slower than the log")
+        if chunk.event:
+            warn(f"log {chunk.event}")
+        start = chunk.cursor.offset - len(chunk.data) - len(rest)
+        *whole, rest = (rest + chunk.data).split(b"\n")
+        for line in whole:
+            yield start, line.rstrip(b"\r").rsplit(b"\r", 1)[-1]
+            start += len(line) + 1
+    if rest:
+        yield start, rest.rsplit(b"\r", 1)[-1]
+
+
+async def _tail_file(
+    path: Path, last: int | None, follow: bool
+) -> AsyncIterator[tuple[int, bytes]]:
+    import asyncio
+
+    with path.open("rb") as file:
+        offset = _last_lines(path, last)
+        file.seek(offset)
+        rest = b""
+        while True:
+            block = file.read(BLOCK)
+            if not block and not follow:
+                break
+            if not block:
+                await asyncio.sleep(0.25)
+                continue
+            *whole, rest = (rest + block).split(b"\n")
+            for line in whole:
+                yield offset, line.rstrip(b"\r").rsplit(b"\r", 1)[-1]
+                offset += len(line) + 1
+        if rest:
+            yield offset, rest.rsplit(b"\r", 1)[-1]
+
+
+def _last_lines(path: Path, count: int | None) -> int:
+    """The offset at which the last so many lines begin; 0 for all of them."""
+    if count is None:
+        return 0
+    size = end = path.stat().st_size
+    seen = 0
+    with path.open("rb") as file:
+        while end > 0:
+            start = max(0, end - BLOCK)
+            file.seek(start)
+            block = file.read(end - start)
+            if end == size and block.endswith(b"\n"):
+                block = block[:-1]
+            here = block.count(b"\n")
+            if seen + here >= count:
+                for _ in range(count - seen - 1):
+                    block = block[: block.rindex(b"\n")]
+                cut = block.rfind(b"\n") if count else len(block)
+                return start + cut + 1
+            seen += here
+            end = start
+    return 0
+
+
+# ---- diagnose
+
+
+@click.command()
+@click.argument("what", metavar="FILE|-|SERVER")
+@click.option("--rules", "extra", type=click.Path(path_type=Path), help="More rules of your own.")
+@common()
+def diagnose(cli: Cli, what: str, extra: Path | None) -> int:
+    """The root cause in a log, its category, and the change that would fix it.
+
+    Exit status 1 when something is wrong, 0 when nothing is.
+    """
+    from console.diagnosis import diagnose as judge
+    from console.diagnosis import diagnosis_to_json, load_rules
+
+    rules = load_rules(extra or _own_rules())
+    if what == "-":
+        found = judge(iter(lambda: sys.stdin.buffer.read(BLOCK), b""), rules=rules)
+    elif (path := _local(cli, what)) is not None:
+        found = judge(_blocks(path), rules=rules)
+    else:
+        config = cli.config()
+        found = judge(run_async(_read_log(cli, config.server(what))), rules=rules)
+    if cli.json:
+        document = diagnosis_to_json(found)
+        print_json({key: value for key, value in document.items() if key != "schema"})
+    else:
+        say_diagnosis(found)
+    return 0 if found.category == "none" else 1
+
+
+def _own_rules() -> Path | None:
+    from console.config import config_dir
+
+    path = config_dir() / "rules.yaml"
+    return path if path.is_file() else None
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            while block := file.read(BLOCK):
+                yield block
+    except OSError as error:
+        raise UsageError(error.strerror or str(error), place=str(path)) from error
+
+
+async def _read_log(cli: Cli, server: Server) -> bytes:
+    config = cli.config()
+    async with connected(config, config.host(server.host), read_only=True) as remote:
+        source = await log_source(remote, server)
+        if source.path:
+            return await read_end(remote, source.path)
+        return b"\n".join([line async for _, line in _tail(remote, source, 20_000, False)])
+
+
+async def read_end(remote: Remote, path: str, limit: int = DIAGNOSED_BYTES) -> bytes:
+    """The end of a file on a host, in pieces that the agent may send at once."""
+    (info,) = await remote.stat([path])
+    at = max(0, info.size_bytes - limit)
+    out = bytearray()
+    while block := await remote.read_file(path, offset=at, limit=BLOCK):
+        out += block
+        at += len(block)
+    return bytes(out)
+
+
+def say_diagnosis(found: Diagnosis) -> None:
+    """A diagnosis for people: what, where, why, and what to do."""
+    from console.text import clean
+
+    if found.root is None and found.category == "none":
+        say("Nothing wrong in this log." + (" (It is incomplete.)" if found.incomplete else ""))
+        return
+    if found.root is not None:
+        root = found.root
+        place = f"  {root.file}:{root.line}" if root.file else ""
+        rank = f"  {root.rank}" if root.rank else ""
+        say(paint(clean(root.type), "red", "bold") + clean(place + rank))
+        for line in root.message.split("\n")[:8]:
+            say(f"  {clean(line)}")
+    else:
+        say(paint("No exception was raised.", "bold"))
+    phase = f", in phase {found.phase}" if found.phase else ""
+    times = f", {found.incidents} times" if found.incidents > 1 else ""
+    say(f"  {found.category}{phase}{times}")
+    for name, text in (("", found.summary), ("Fix: ", found.fix)):
+        if text:
+            say(f"{name}{clean(text)}")
+    if found.change and (found.change.flags or found.change.env):
+        words = [f"--{k} {v}" if v is not True else f"--{k}" for k, v in found.change.flags.items()]
+        words += [f"{k}={v}" for k, v in found.change.env.items()]
+        say(
+            f"  apply: {' '.join(words)}"
+            + (f"  (risk: {found.change.risk})" if found.change.risk else "")
+        )
+    if found.victims:
+        say(f"  follows from it: {len(found.victims)} more")
