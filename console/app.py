@@ -93,7 +93,7 @@ class SpecopsApp(App[None], inherit_bindings=False):
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our own variables, for themes that do not know them."""
-        return dict(styles.DEFAULTS)
+        return dict(styles.VARIABLES)
 
     def _first_theme(self) -> str:
         """The configured theme, else one that fits what the terminal can show."""

@@ -150,40 +150,33 @@ class LogStore:
 
     def _classify(self, head: bytes, starts: array[int], base: int, first: int) -> None:
         """Give the few special lines of the new ones their kinds, and fold what they close."""
-        kinds, last = self.kinds, len(starts)
         seen = -1
-        if first and kinds[first - 1] in FRAMES | {Kind.TRACEBACK}:
-            seen = self._follow(first - 1, head, starts, base, first, -1)
+        if first and self.kinds[first - 1] in FRAMES:
+            seen = self._follow(head, starts, base, first, 0)
         for offset in interesting(head):
             at = bisect_right(starts, offset + base) - 1
-            if at <= seen:
-                continue
+            if at > seen:
+                seen = self._follow(head, starts, base, first, at)
+
+    def _follow(self, head: bytes, starts: array[int], base: int, first: int, at: int) -> int:
+        """Classify a line, and while that is part of a traceback the ones below it.
+
+        Source lines, and a bare exception name at the end, are known by what is above them.
+        """
+        kinds = self.kinds
+        while at < len(starts):
+            end = starts[at + 1] - base if at + 1 < len(starts) else len(head)
             number = first + at
-            end = starts[at + 1] - base if at + 1 < last else len(head)
             before = Kind(kinds[number - 1]) if number else Kind.PLAIN
             kind = classify_line(head[starts[at] - base : end - 1], before)
             kinds[number] = kind
-            seen = at
             if kind in JUMPS:
                 self.errors.append(number)
                 self.folds.close(kinds, number)
-            elif kind in (Kind.FRAME, Kind.FRAME_LIB, Kind.CODE):
-                seen = self._follow(number, head, starts, base, first, at)
-
-    def _follow(
-        self, number: int, head: bytes, starts: array[int], base: int, first: int, seen: int
-    ) -> int:
-        """Source lines under a frame say nothing themselves: they are known by what is above."""
-        at = number - first + 1
-        while at < len(starts):
-            end = starts[at + 1] - base if at + 1 < len(starts) else len(head)
-            raw = head[starts[at] - base : end - 1]
-            if classify_line(raw, Kind(self.kinds[first + at - 1])) is not Kind.CODE:
-                return seen
-            self.kinds[first + at] = Kind.CODE
-            seen = at
+            if kind not in FRAMES:
+                break
             at += 1
-        return seen
+        return at
 
     # ---- reading
 

@@ -17,7 +17,7 @@ from console.logstore import LogStore
 from widgets.log_rows import GUTTER, Rows, draw, fold_line
 from widgets.paint import EMPTY, Line, Painted, width_of
 
-_SLICE_S = 0.006
+_SLICE_S = 0.004
 """How long a search may hold the event loop at a time."""
 
 
@@ -99,7 +99,10 @@ class LogView(Painted):
                 if now >= until:
                     if now - shown > 0.05:
                         shown = now
-                        self._redraw()
+                        if self.rows.narrow is search:
+                            self._redraw()
+                        else:
+                            self.post_message(self.Status())
                     await asyncio.sleep(0)
                     until = time.monotonic() + _SLICE_S
         self._wanted = 0

@@ -88,6 +88,7 @@ class Painted(Widget, can_focus=False):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id, classes=classes)
         self._styles_of: Mapping[str, Style] = {}
+        self._own_style: Style | None = None  # Textual computes it anew at each access
 
     def line_at(self, y: int) -> tuple[Line, str]:
         """The line of row ``y`` of the widget, and the role of the whole row ("" for none)."""
@@ -108,13 +109,16 @@ class Painted(Widget, can_focus=False):
     def notify_style_update(self) -> None:
         """Forget the colours of the former theme."""
         self._styles_of = {}
+        self._own_style = None
         super().notify_style_update()
 
     def render_line(self, y: int) -> Strip:
         """One row: the roles' styles over the row's own, padded to the full width."""
         spans, row_role = self.line_at(y)
         width = self.size.width
-        base = self.rich_style
+        base = self._own_style
+        if base is None:
+            base = self._own_style = self.rich_style
         over = self.style_of(row_role) if row_role else None
         segments: list[Segment] = []
         used = 0

@@ -19,12 +19,21 @@ ROLES = ("plain", "strong", "hit", "focus", "cursor", *_COLOURS)
 """Every role that a line may use."""
 
 
+DEFAULTS: Mapping[str, str] = {
+    "dim": "#8b98a8", "row": "#253a52",
+    "rank0": "#6cb6ff", "rank1": "#d29cff", "rank2": "#5fd7af", "rank3": "#f2b36d",
+    "rank4": "#ff9fc2", "rank5": "#9ad8ff", "rank6": "#c8d672", "rank7": "#b9b2ff",
+}  # fmt: skip
+"""What a theme that does not know our variables is taken to say."""
+
+
 def roles(variables: Mapping[str, str], *, ansi: bool, plain: bool) -> dict[str, Style]:
     """The style of each role under a theme.
 
     ``ansi``: the theme uses the terminal's own 16 colours; ``plain``: NO_COLOR, where the cursor is
     shown in reverse.
     """
+    variables = {**DEFAULTS, **variables}
     out = {role: Style(bold=role in _BOLD or None, reverse=role in _REVERSE or None)
            for role in ROLES}  # fmt: skip
     for role, variable in _COLOURS.items():

@@ -6,10 +6,9 @@ from importlib import resources
 
 from textual.theme import Theme
 
-_DARK_RANKS = {
-    "rank0": "#6cb6ff", "rank1": "#d29cff", "rank2": "#5fd7af", "rank3": "#f2b36d",
-    "rank4": "#ff9fc2", "rank5": "#9ad8ff", "rank6": "#c8d672", "rank7": "#b9b2ff",
-}  # fmt: skip
+from widgets.palette import DEFAULTS
+
+_DARK_RANKS = {name: value for name, value in DEFAULTS.items() if name.startswith("rank")}
 _LIGHT_RANKS = {
     "rank0": "#0b5cad", "rank1": "#8031a7", "rank2": "#0a7350", "rank3": "#8a5300",
     "rank4": "#a8265c", "rank5": "#006c86", "rank6": "#5b6300", "rank7": "#4b46a8",
@@ -58,7 +57,7 @@ THEMES = (
 )  # fmt: skip
 """dark, light, high contrast, and one of the terminal's own 16 colours."""
 
-DEFAULTS = {**_DARK_RANKS, "dim": "#8b98a8", "row": "#253a52", "line": "#3a4656"}
+VARIABLES = {**DEFAULTS, "line": "#3a4656"}
 """Our own variables under a foreign theme."""
 
 
