@@ -14,7 +14,7 @@ from console.diagnosis.rules import Rule, Rules, in_versions, load_rules
 from console.diagnosis.scan import Extract, extract
 from console.diagnosis.verdict import Verdict, chain_frames, choose, frame_names
 from console.model import Diagnosis, Phase, Root
-from console.phases import PhaseMachine, phase_at
+from console.phases import PhaseMachine
 from console.phases.lines import Clock, Line, parse
 
 _MESSAGE = 16_000  # characters of a message that rules look at
@@ -112,8 +112,8 @@ def judge_lines(
     evidence = gather(lines, rules)
     verdict = choose(evidence, rules)
     root = verdict.root
-    phase = phase_at(lines, root.number if root else None, engine)
-    if root is None and (fact := _silence(lines, engine)):
+    phase, fact = _follow(lines, root.number if root else None, engine)
+    if root is None and fact:
         evidence.searched += f"\n{fact}"
     names = frame_names(chain_frames(root)) if root else ""
     for rule in rules.rules:
@@ -139,13 +139,18 @@ def judge_lines(
     )
 
 
-def _silence(lines: list[Line], engine: str | None) -> str:
-    """A log whose stamps go on while its work does not, as a line that rules can match."""
+def _follow(lines: list[Line], stop: int | None, engine: str | None) -> tuple[str | None, str]:
+    """The phase that a log had reached at a line (``None``: at its end), and whether it hangs.
+
+    The second is a line that rules can match: the log's stamps go on while its work does not.
+    """
     machine, clock = PhaseMachine(engine), Clock(lines)
     worked: float | None = None
     last: float | None = None
     running = 0
     for line in lines:
+        if stop is not None and line.number > stop:
+            break
         before = (len(machine.steps), machine.progress)
         machine.feed_line(line)
         stamp = clock.read(line)
@@ -153,19 +158,21 @@ def _silence(lines: list[Line], engine: str | None) -> str:
         if " batch" in line.text and (batch := _BATCH.search(line.text)):
             running = int(batch[1]) + line.text.startswith("Prefill")
             worked = last
-        elif _ANSWERED.search(line.text):
+        elif ' HTTP/1.1" 200' in line.text and _ANSWERED.search(line.text):
             running -= "POST" in line.text
             worked = last
         elif (len(machine.steps), machine.progress) != before:
             worked = last
+    phase = machine.failed_in if machine.phase is Phase.FAILED else machine.phase
+    known = str(phase) if phase is not None and machine.known else None
     if last is None or worked is None or last - worked < _QUIET_S:
-        return ""
+        return known, ""
     if running > 0:
-        return f"fact: busy, then silent {last - worked:.0f} s"
+        return known, f"fact: busy, then silent {last - worked:.0f} s"
     started = machine.starts or len(machine.steps) > 1
     if machine.phase in _ENDED or not started:
-        return ""
-    return f"fact: starting, then silent {last - worked:.0f} s"
+        return known, ""
+    return known, f"fact: starting, then silent {last - worked:.0f} s"
 
 
 def _parsed(pieces: Iterable[tuple[int, bytes]]) -> list[Line]:

@@ -3,7 +3,7 @@
 from console.phases.events import STEP_PHASE
 from console.phases.learned import FLOOR_S, Learned, learn, limit_s, remaining_s
 from console.phases.lines import Line, parse
-from console.phases.machine import PhaseMachine, Stall, Step, phase_at
+from console.phases.machine import PhaseMachine, Stall, Step
 
 __all__ = [
     "FLOOR_S",
@@ -16,6 +16,5 @@ __all__ = [
     "learn",
     "limit_s",
     "parse",
-    "phase_at",
     "remaining_s",
 ]

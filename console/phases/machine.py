@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from console.model import Phase, PhaseSpan
@@ -51,6 +51,7 @@ class PhaseMachine:
 
     ``feed`` takes lines as the log holds them. Times come from the log's own stamps; ``now_s`` (any
     clock that does not stop) only fills in for lines without one and measures what passed since.
+    ``known`` says that some line told of a phase; ``failed_in`` is where a failed start was.
     """
 
     def __init__(self, engine: str | None = None) -> None:
@@ -66,6 +67,7 @@ class PhaseMachine:
     def _reset(self) -> None:
         self.steps: list[Step] = []
         self.failed_in: Phase | None = None
+        self.known = False
         self._open: Step | None = None
         self._gap = ""
         self._speculative = False
@@ -232,6 +234,7 @@ class PhaseMachine:
     # ------------------------------------------------------------------ events
 
     def _handle(self, event: Event, line: Line) -> None:
+        self.known = self.known or event.step != "failed"
         if event.what == "start":
             self._on_start(line)
         elif event.step == "failed":
@@ -355,17 +358,3 @@ class PhaseMachine:
             if early and _EXCEPTION.match(text):
                 self._handle(Event("begin", "failed"), line)
             self._traceback = False
-
-
-def phase_at(lines: Sequence[Line], number: int | None, engine: str | None = None) -> str | None:
-    """The phase in which a log was at a line (``None``: at its end), or ``None`` if unknown."""
-    machine = PhaseMachine(engine)
-    known = False
-    for line in lines:
-        if number is not None and line.number > number:
-            break
-        event = event_of(line.text)
-        known = known or (event is not None and event.step != "failed")
-        machine.feed_line(line)
-    phase = machine.failed_in if machine.phase is Phase.FAILED else machine.phase
-    return str(phase) if phase is not None and known else None
