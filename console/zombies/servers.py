@@ -32,6 +32,15 @@ def verdict(instance: Instance, world: World, gap_s: float, before: World | None
     return _never_ready(instance, world, moving, gap_s)
 
 
+def _health(instance: Instance, world: World) -> Health:
+    """Its health; where nobody has asked, a port that nothing listens on would refuse."""
+    if instance.health not in (Health.UNKNOWN, Health.NONE):
+        return instance.health
+    if instance.port is not None and instance.port not in world.snapshot.listening:
+        return Health.REFUSED
+    return Health.UNKNOWN
+
+
 def _listens(instance: Instance) -> bool:
     return any(instance.port in member.listening for member in instance.members)
 
@@ -189,7 +198,8 @@ def _never_ready(
     policy = world.policy
     limit, learned = ready_limit(instance, world)
     age = instance.launcher.age_s
-    if age <= limit or moving is not None or instance.health is Health.UNKNOWN:
+    health = _health(instance, world)
+    if age <= limit or moving is not None or health is Health.UNKNOWN:
         return None
     silent = instance.log_silent_s
     if silent is not None and silent < policy.never_ready_still_s:
@@ -201,7 +211,7 @@ def _never_ready(
     usual = f", usual {ago(learned)}" if learned else ""
     phase = f"in phase {instance.state.phase.value}" if instance.state else "not ready"
     case.add(0.4, f"{phase} {ago(age)} after its start (limit {ago(limit)}{usual})")
-    case.add(0.2, f"health: {instance.health.value}, port {instance.port}")
+    case.add(0.2, f"health: {health.value}, port {instance.port}")
     if silent is not None:
         case.add(0.2, f"log silent for {ago(silent)}")
     if watched > 0:
