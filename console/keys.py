@@ -253,6 +253,7 @@ CLI_WORDS: Mapping[str, str] = {
 OWN_WORDS: Mapping[str, str] = {
     "host": "go to a host",
     "server": "go to a server",
+    "open": "a file of this machine, as a log",
     "theme": "change the colours",
     "export": "write this screen as SVG",
     "q": "quit",

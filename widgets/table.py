@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from rich.cells import set_cell_size
 from textual import events
+from textual.geometry import Region
 from textual.message import Message
 
 from widgets.paint import EMPTY, Line, Painted, fit, width_of
@@ -131,9 +132,14 @@ class Table(Painted, Generic[T]):
         self._held = True
         at = max(0, min(at, len(self._rows) - 1))
         if at != self._cursor:
+            before, top = self._cursor, self._top
             self._cursor = at
             self._reveal()
-            self.refresh()
+            if self._top == top:
+                rows = (Region(0, row - top + 1, self.size.width, 1) for row in (before, at))
+                self.refresh(*rows)
+            else:
+                self.refresh()
             self.post_message(self.Moved())
 
     def select(self, key: Hashable) -> bool:

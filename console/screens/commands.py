@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from console.errors import SpecopsError, UsageError
@@ -78,6 +79,11 @@ class CommandLine:
         elif word == "server":
             server = app.config.server(rest[0])
             app.places.server(server.host, server.name)
+        elif word == "open":
+            path = Path(rest[0]).expanduser()
+            if not path.is_file():
+                raise UsageError("no such file", place=str(path))
+            app.places.file(path)
         elif word == "theme":
             app.places.theme(rest[0])
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Protocol
 
 from console.errors import SpecopsError
 from console.logstore import LogStore
-from console.remote import LogSource
+from console.remote import LogChunk, LogSource
 from widgets.log_view import LogView
 from widgets.words import safe
 
@@ -25,11 +26,23 @@ SETTLE_S = 0.25
 """A cursor that only passes over a server opens no log there."""
 
 
+class Tail(Protocol):
+    """What gives the chunks of a log: ``ActionsPort.tail`` or ``console.localtail.tail``."""
+
+    def __call__(
+        self, host: str, source: LogSource, *, last_lines: int | None = None
+    ) -> AsyncIterator[LogChunk]:
+        """From the start, or from the last lines."""
+
+
 class Following:
     """Follows one log at a time for one screen."""
 
-    def __init__(self, screen: Place, *, last_lines: int | None = None) -> None:
+    def __init__(
+        self, screen: Place, *, last_lines: int | None = None, tail: Tail | None = None
+    ) -> None:
         self._screen = screen
+        self._tail = tail
         self._last_lines = last_lines
         self._source: tuple[str, LogSource] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -40,14 +53,15 @@ class Following:
     def follow(self, host: str | None, source: LogSource | None, view: LogView) -> None:
         """Follow this log in the view, unless that is what is being done."""
         actions = self._screen.specops.actions
+        tail = self._tail or (actions.tail if actions is not None else None)
         wanted = (host, source) if host is not None and source is not None else None
-        if wanted == self._source or (wanted is not None and actions is None):
+        if wanted == self._source or tail is None:
             return
         self.stop()
         self._source = wanted
         view.replace(LogStore())
         if wanted is not None:
-            run = self._run(wanted[0], wanted[1], view)
+            run = self._run(tail, wanted[0], wanted[1], view)
             self._task = asyncio.get_running_loop().create_task(run)
 
     def stop(self) -> None:
@@ -56,14 +70,13 @@ class Following:
             self._task.cancel()
         self._task, self._source = None, None
 
-    async def _run(self, host: str, source: LogSource, view: LogView) -> None:
-        store, actions = view.store, self._screen.specops.actions
-        assert actions is not None
+    async def _run(self, tail: Tail, host: str, source: LogSource, view: LogView) -> None:
+        store = view.store
         if self._last_lines is not None:
             await asyncio.sleep(SETTLE_S)
         drawn = 0.0
         try:
-            async for chunk in actions.tail(host, source, last_lines=self._last_lines):
+            async for chunk in tail(host, source, last_lines=self._last_lines):
                 self.lag_bytes = chunk.lag_bytes
                 if chunk.gap_bytes:
                     store.gap(chunk.gap_bytes)

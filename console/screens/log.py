@@ -13,7 +13,7 @@ from console.logsearch import Matcher
 from console.logstore import LogStore
 from console.remote import LogSource
 from console.screens.base import Movable, Place
-from console.screens.following import Following
+from console.screens.following import Following, Tail
 from widgets.bars import size
 from widgets.log_view import LogView
 from widgets.paint import Lines, fit, line, width_of
@@ -62,12 +62,18 @@ class LogScreen(Place):
     SCOPE: ClassVar[str] = "log"
 
     def __init__(
-        self, host: str, server: str, source: LogSource, *, at_error: bool = False
+        self,
+        host: str,
+        server: str,
+        source: LogSource,
+        *,
+        at_error: bool = False,
+        tail: Tail | None = None,
     ) -> None:
         super().__init__()
         self._host, self._server, self._source = host, server, source
         self._at_error = at_error
-        self._following = Following(self)
+        self._following = Following(self, tail=tail)
 
     # ---- layout
 
@@ -82,7 +88,8 @@ class LogScreen(Place):
 
     def where(self) -> tuple[str | None, str | None]:
         """The server whose log it is."""
-        return self._host, self._server
+        known = self._host in self.specops.config.hosts  # not so for a file of this machine
+        return (self._host, self._server) if known else (None, None)
 
     def movable(self) -> Movable:
         """The log."""

@@ -75,6 +75,15 @@ class Places:
         self.selected = (host, server)
         self.open(self._app.made(LogScreen, host, server, source, at_error=at_error))
 
+    def file(self, path: Path) -> None:
+        """To a file of this machine, as a log."""
+        from console.localtail import tail  # noqa: PLC0415 - when opened
+        from console.remote import LogSource  # noqa: PLC0415
+        from console.screens.log import LogScreen  # noqa: PLC0415
+
+        source = LogSource(path=str(path))
+        self.open(self._app.made(LogScreen, "this machine", path.name, source, tail=tail))
+
     def presets(self) -> None:
         """To the presets."""
         from console.screens.presets import PresetsScreen  # noqa: PLC0415 - when opened

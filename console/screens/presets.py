@@ -191,7 +191,7 @@ def _detail(preset: Preset, width: int) -> list[Line]:
     settings += [(name, env[name] or "(taken away)", name) for name in preset.env]
     for shown, value, name in settings:
         note = safe(preset.notes.get(name, ""))
-        head = f" {fit(safe(shown), 34)} {fit(safe(value), 12)} "
+        head = f" {fit(safe(shown), 30)} {fit(safe(value), 16)} "
         parts = wrap(note, max(12, width - len(head) - 1), limit=2) if note else [""]
         out.append(line((head, "plain"), (parts[0], "dim")))
         out += [line(" " * len(head), (part, "dim")) for part in parts[1:]]

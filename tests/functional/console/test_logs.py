@@ -1,0 +1,146 @@
+"""The log screen on what logs do: grow, roll over, pour in, hold junk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console.errors import HostError, UsageError
+from console.localtail import tail
+from console.remote import Cursor, LogChunk, LogSource
+from console.screens.log import LogScreen
+from tests.functional.console import fake
+from tests.functional.console.steps import settle, text, wait_for
+from widgets.log_view import LogView
+
+
+class Scripted(fake.FakeActions):
+    """Chunks that a test puts in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue: asyncio.Queue[LogChunk | Exception] = asyncio.Queue()
+
+    async def tail(
+        self, host: str, source: LogSource, *, last_lines: int | None = None
+    ) -> AsyncIterator[LogChunk]:
+        if last_lines is not None:  # the peek of the fleet screen
+            return
+        while True:
+            given = await self.queue.get()
+            if isinstance(given, Exception):
+                raise given
+            yield given
+
+
+async def test_gaps_events_and_a_lost_host_are_visible_lines() -> None:
+    actions = Scripted()
+    app, *_ = fake.app(actions=actions)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("g", "l")
+        await actions.queue.put(LogChunk(b"first\n", Cursor()))
+        await actions.queue.put(
+            LogChunk(b"second\n", Cursor(), gap_bytes=5_000_000, lag_bytes=2048)
+        )
+        await actions.queue.put(LogChunk(b"third\n", Cursor(), event="rotated"))
+        await wait_for(pilot, lambda: "third" in text(app), "chunks")
+        shown = text(app)
+        assert "5,000,000 bytes left out: the link is slower than the log" in shown
+        assert "log rotated" in shown
+        assert "dropped 5 MiB" in shown
+        await actions.queue.put(HostError("no answer in 5 s", place="ct129"))
+        await wait_for(pilot, lambda: "log lost: ct129: no answer in 5 s" in text(app), "loss")
+
+
+async def test_a_bar_redraws_one_line_and_paused_stays_where_it_is() -> None:
+    actions = Scripted()
+    app, *_ = fake.app(actions=actions)
+    async with app.run_test(size=(100, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("g", "l")
+        for done in (1, 2, 3):
+            bar = b"\r%d%%|#   | %d/4 [00:01<00:01,  1.0it/s]" % (done * 25, done)
+            await actions.queue.put(LogChunk(bar, Cursor()))
+        await wait_for(pilot, lambda: "3/4" in text(app), "bar")
+        assert "1/4" not in text(app)
+        await actions.queue.put(LogChunk(b"\n" + b"line\n" * 100, Cursor()))
+        await wait_for(pilot, lambda: "101 of 101" in text(app), "lines")
+        view = app.screen.query_one(LogView)
+        await pilot.press("k")
+        at = view.cursor
+        await actions.queue.put(LogChunk(b"more\n" * 50, Cursor()))
+        await wait_for(pilot, lambda: len(view.store) == 151, "more")
+        assert view.cursor == at
+        assert "PAUSED" in text(app)
+        await pilot.press("G")
+        await wait_for(pilot, lambda: "FOLLOW · 151 of 151" in text(app), "the end")
+
+
+async def test_wrapped_lines_keep_the_cursor_and_the_end_in_sight() -> None:
+    long = b"".join(b"%03d %s\n" % (n, b"word " * 60) for n in range(80))
+    app, *_ = fake.app(actions=fake.FakeActions(log=long))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("g", "l", "w")
+        await wait_for(pilot, lambda: "079 word" in text(app), "the end, whole")
+        view = app.screen.query_one(LogView)
+        await pilot.press("g")
+        for _ in range(6):
+            await pilot.press("j")
+        await pilot.pause()
+        assert f"{view.cursor:03} word" in text(app)
+        await pilot.press("pagedown", "pageup", "G")
+        await wait_for(pilot, lambda: "079 word" in text(app), "the end again")
+
+
+async def test_a_million_bytes_at_once_are_taken_in_pieces() -> None:
+    app, *_ = fake.app(actions=fake.FakeActions(log=b"x" * 99 + b"\n" + b"some line\n" * 100_000))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("g", "l")
+        await wait_for(pilot, lambda: "100 001 of 100 001" in text(app), "all lines")
+        await pilot.press("slash", *"xx", "enter")
+        await wait_for(pilot, lambda: "/xx 1 hits" in text(app), "the hit")
+        assert app.screen.query_one(LogView).cursor == 0
+
+
+async def test_a_file_of_this_machine_is_a_log_too(tmp_path: Path) -> None:
+    path = tmp_path / "old run.log"
+    path.write_bytes(fake.LOG)
+    app, *_ = fake.app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("colon")
+        prompt: Any = app.screen.query_one("Prompt")
+        prompt.value = f"open '{path}'"
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: isinstance(app.screen, LogScreen), "log screen")
+        await wait_for(pilot, lambda: "ValueError" in text(app), "content")
+        with path.open("ab") as file:
+            file.write(b"added later\n")
+        await wait_for(pilot, lambda: "added later" in text(app), "growth")
+        await pilot.press("R")
+        await wait_for(pilot, lambda: "no host here" in text(app), "no host to change")
+
+
+async def test_local_tail_follows_truncation_and_replacement(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_bytes(b"one\n")
+    chunks = tail("", LogSource(path=str(path)))
+    assert (await anext(chunks)).data == b"one\n"
+    path.write_bytes(b"2\n")
+    again = await anext(chunks)
+    assert (again.data, again.event) == (b"2\n", "truncated")
+    other = tmp_path / "y.log"
+    other.write_bytes(b"three, and longer\n")
+    other.rename(path)
+    again = await anext(chunks)
+    assert (again.data, again.event) == (b"three, and longer\n", "rotated")
+    path.unlink()
+    with pytest.raises(UsageError, match="cannot be read"):
+        await anext(chunks)
