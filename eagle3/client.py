@@ -17,7 +17,7 @@ _LINE_LIMIT = 1 << 24
 
 
 class SchedulerGone(Exception):
-    """The scheduler ended or closed its link."""
+    """The scheduler ended, or open requests were cut off."""
 
 
 class Batch:
@@ -95,6 +95,10 @@ class SchedulerClient:
                         batch.put(output)
         except ConnectionError:
             pass  # the same as the end of the stream
+        self.cut_off()
+
+    def cut_off(self) -> None:
+        """End every open request."""
         for batch in self._waiting.values():
             batch.put(None)
 

@@ -75,11 +75,12 @@ class Draft:
 
     def forward(self, ids: Tensor, feature: Tensor, span: Span, cache: KVCache) -> Tensor:
         """The draft's hidden states, one row a token."""
-        eps = self.config.eps
         embedded = self.embed[ids.flatten()]
-        source = torch.cat((normalise(embedded, eps), normalise(feature, eps)), -1)
+        source = torch.cat(
+            (normalise(embedded, self.block.floor), normalise(feature, self.block.floor)), -1
+        )
         return self.block(feature, source, span, cache, self.rotary, self.rotary.at(span.positions))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores over the draft's vocabulary, fp32."""
-        return (normalise(hidden, self.config.eps) @ self.head).float()
+        return (normalise(hidden, self.block.floor) @ self.head).float()

@@ -86,12 +86,8 @@ class Frontend:
         fields = Fields(body)
         count = fields.integer("n", 1, 1, protocol.MAX_CHOICES)
         jobs = [self._job(prompt, body, wanted, logprobs=logprobs) for prompt in prompts]
-        options = body.get("stream_options") or {}
-        if not isinstance(options, dict):
-            raise BadRequest("stream_options must be an object", "stream_options")
-        return Call(
-            self._repeat(jobs, count), fields.flag("stream"), Fields(options).flag("include_usage")
-        )
+        usage = Fields(fields.object("stream_options")).flag("include_usage")
+        return Call(self._repeat(jobs, count), fields.flag("stream"), usage)
 
     def completion(self, body: Body) -> tuple[Call, bool]:
         """A ``/v1/completions`` call, and whether it wants log-probabilities.
@@ -124,10 +120,8 @@ class Frontend:
         """
         name = "input_ids" if body.get("text") is None else "text"
         prompts, single = protocol.prompts(body.get(name), name)
-        params = body.get("sampling_params") or {}
-        if not isinstance(params, dict):
-            raise BadRequest("sampling_params must be an object", "sampling_params")
         fields = Fields(body)
+        params = fields.object("sampling_params")
         wanted = self._wanted(Fields(params), "max_new_tokens") or GENERATE_TOKENS
         logprobs = fields.flag("return_logprob")
         params = {"seed": params.get("sampling_seed")} | params

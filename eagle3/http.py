@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -20,6 +20,8 @@ from eagle3.protocol import BadRequest, Body, Call, parse_body
 
 MAX_BODY = 16 << 20
 """Longest body that is read, bytes; a full context is far below it."""
+_CLIENT_GONE = 499
+"""Status for the log of an answer that nobody reads any more, as proxies write it."""
 _OPEN_PATHS = ("/health", "/metrics")
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -89,7 +91,7 @@ class Routes:
         try:
             await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
-                return Response(status_code=499)  # nobody reads it
+                return Response(status_code=_CLIENT_GONE)
             await work
         finally:
             gone.cancel()
@@ -182,8 +184,16 @@ async def _failed(_: Request, raised: Exception) -> Response:
     return error(raised.status_code, raised.detail)
 
 
+async def _internal(_: Request, __: Exception) -> Response:
+    return error(500, "an error inside the server; its log says which")
+
+
+async def _nobody_reads(_: Request, __: Exception) -> Response:
+    return Response(status_code=_CLIENT_GONE)
+
+
 async def _scheduler_gone(_: Request, __: Exception) -> Response:
-    return error(503, "the scheduler is gone")
+    return error(503, "the server is shutting down or has lost its scheduler")
 
 
 def application(frontend: Frontend) -> ASGIApp:
@@ -207,6 +217,8 @@ def application(frontend: Frontend) -> ASGIApp:
         + [Route(path, handler, methods=["POST"]) for path, handler in post],
         exception_handlers={
             BadRequest: _refused, HTTPException: _failed, SchedulerGone: _scheduler_gone,
+            ClientDisconnect: _nobody_reads,
+            Exception: _internal,
         },
     )  # fmt: skip
     return ApiKey(app, frontend.args.api_key) if frontend.args.api_key else app

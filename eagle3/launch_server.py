@@ -125,8 +125,8 @@ class Launcher:
         ]
         try:
             await served
-        except SystemExit as error:  # uvicorn: the port is taken; it has said so
-            return int(error.code or 1)
+        except SystemExit:  # uvicorn: the port is taken; it has said so
+            return 1
         finally:
             for task in tasks:
                 task.cancel()
@@ -177,7 +177,7 @@ class Launcher:
             await asyncio.sleep(0.05)
         if self.client.open_requests:
             log.info("Drain timeout: %d requests are cut off.", self.client.open_requests)
-            server.force_exit = True
+            self.client.cut_off()
         server.should_exit = True
 
     async def _end_scheduler(self) -> None:

@@ -105,6 +105,15 @@ class Fields:
             raise BadRequest(f"{name} must be true or false", name)
         return value is True
 
+    def object(self, name: str) -> Body:
+        """A JSON object, empty unless given."""
+        value = self.body.get(name)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise BadRequest(f"{name} must be an object", name)
+        return value
+
 
 def _unicode(text: str, name: str) -> str:
     try:
@@ -127,7 +136,8 @@ def _stops(body: Body) -> tuple[str, ...]:
 
 
 def _stop_ids(body: Body) -> frozenset[int]:
-    value = body.get("stop_token_ids") or []
+    value = body.get("stop_token_ids")
+    value = [] if value is None else value
     if not isinstance(value, list) or not all(type(item) is int for item in value):
         raise BadRequest("stop_token_ids must be a list of integers", "stop_token_ids")
     return frozenset(value)

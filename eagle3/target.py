@@ -56,11 +56,11 @@ class Target:
         angles = self.rotary.at(span.positions)
         aux = []
         for block in self.blocks:
-            x = block(x, normalise(x, self.config.eps), span, cache, self.rotary, angles)
+            x = block(x, normalise(x, block.floor), span, cache, self.rotary, angles)
             if block.layer in self.aux_layers:
                 aux.append(x)
         return x, torch.cat(aux, -1) if aux else None
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores over the vocabulary, fp32."""
-        return (normalise(hidden, self.config.eps) @ self.head).float()
+        return (normalise(hidden, self.blocks[-1].floor) @ self.head).float()

@@ -40,11 +40,14 @@ class Span:
     causal: bool = False
 
 
-def normalise(x: Tensor, eps: float) -> Tensor:
-    """``x`` divided by its length; with the weight times √n folded in, this is RMSNorm."""
+def norm_floor(config: ModelConfig, device: torch.device) -> Tensor:
+    """√(n·ε), what :func:`normalise` keeps the length above; the same for every norm of a model."""
+    return torch.tensor(math.sqrt(config.hidden * config.eps), device=device)
+
+
+def normalise(x: Tensor, floor: Tensor) -> Tensor:
+    """``x`` divided by √(Σx² + n·ε); with the weight times √n folded in, this is RMSNorm."""
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
-    # √(Σx² + n·ε) is the hypotenuse of the length and √(n·ε).
-    floor = length.new_tensor(math.sqrt(x.shape[-1] * eps))
     return (x / torch.hypot(length, floor)).to(x.dtype)
 
 
@@ -98,6 +101,7 @@ class Block:
         device: torch.device, dtype: torch.dtype,
     ) -> None:  # fmt: skip
         self.config, self.layer = config, layer
+        self.floor = norm_floor(config, device)
         scale = torch.cat([norm.float() * math.sqrt(norm.shape[0]) for norm in norms])
         qkv = (
             torch.cat([weights[f"self_attn.{name}_proj.weight"].float() for name in "qkv"]) * scale
@@ -133,5 +137,5 @@ class Block:
             enable_gqa=config.heads != config.kv_heads,
         )
         x = torch.addmm(x, mixed.transpose(1, 2).reshape(batch * tokens, config.q_size), self.out)
-        gate, up = (normalise(x, config.eps) @ self.gate_up).chunk(2, -1)
+        gate, up = (normalise(x, self.floor) @ self.gate_up).chunk(2, -1)
         return torch.addmm(x, F.silu(gate) * up, self.down)

@@ -7,22 +7,22 @@ import functools
 
 import pytest
 import torch
-from tests import scale
 
 from eagle3.engine import Sequence
 from eagle3.sampling import distribution, uniform
 from eagle3.sampling_params import SamplingParams
+from tests import scale
 
 from . import support
 
 CHAINS = [(1,), (2,), (3,), (4,), (5,)]
 TREES = [(3, 2, 6), (5, 4, 8), (3, 4, 16)]
-TOKENS = 64 if scale.SHARE >= 1 else 24
+TOKENS = 64 if scale.SHARE >= 1 else 20
 
 
 @functools.cache
 def prompts() -> list[list[int]]:
-    count = max(5, scale.count(100))
+    count = max(4, scale.count(100))
     return support.chat_prompts(count) + support.code_prompts(count)
 
 
