@@ -6,15 +6,13 @@ inode numbers are reused at once (ext4), and a truncated file may have grown pas
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from typing import Any, NamedTuple
 
-from console.agent import wire
+from console.agent import rotated, wire
+from console.agent.rotated import HEAD, digest
 
-HEAD = 256
-"""Bytes at the beginning that identify a file."""
 GUARD = 64
 """Bytes before the offset that must still be there; catches a refill with the same beginning."""
 RING = 4 << 20
@@ -23,8 +21,6 @@ KEPT = 1 << 20
 """Bytes kept when some are skipped."""
 QUIET_S = 1.0
 """Seconds an old file must be quiet before its successor is read."""
-SIBLINGS = 200
-"""Entries of the log's folder that are looked at for a rotated predecessor."""
 BACK = 64 << 20
 """Bytes searched backwards for the last lines."""
 
@@ -35,11 +31,6 @@ class Piece(NamedTuple):
     data: bytes
     event: str | None = None
     gap: int = 0
-
-
-def digest(data: bytes) -> str:
-    """The hash of a file's beginning."""
-    return hashlib.sha256(data).hexdigest()[:32]
 
 
 class Follower:
@@ -55,7 +46,9 @@ class Follower:
         self.head_sha = ""
         self.missing = False
         self._guard = b""
-        self._old: tuple[int, int] | None = None  # a copy to finish: descriptor, offset
+        self._old: tuple[int, int] | None = None  # an older file to finish: descriptor, offset
+        self._next: list[int] = []  # those to read after it
+        self._event = "rotated"
         self._quiet_since: float | None = None
         self._allowed = RING
         self._size = 0
@@ -106,7 +99,7 @@ class Follower:
     def _resume(self, cursor: dict[str, Any]) -> None:
         """Go on exactly where a reader left off, in this file or in its rotated predecessor."""
         self.generation = cursor["generation"]
-        fits = self._fits(self.fd, cursor)
+        fits = rotated.fits(self.fd, cursor)
         if (self.device, self.inode) == (cursor["device"], cursor["inode"]):
             if fits:
                 self._place(cursor["offset"])
@@ -115,47 +108,15 @@ class Follower:
         else:
             event = "rotated"
         self.generation += 1
-        self._pending = (event, 0)
-        old = self._sibling(cursor)
-        if old is not None:
-            self._old = (old, cursor["offset"])
-            self._pending = None
-            self._after_old = event
+        self._read_first(rotated.chain(self.path, cursor, b"", self.fd), cursor["offset"], event)
 
-    @staticmethod
-    def _fits(descriptor: int, cursor: dict[str, Any]) -> bool:
-        if os.fstat(descriptor).st_size < cursor["offset"]:
-            return False
-        head = os.pread(descriptor, cursor["head_len"], 0)
-        return bool(len(head) == cursor["head_len"] and digest(head) == cursor["head_sha"])
-
-    def _sibling(self, cursor: dict[str, Any], guard: bytes = b"") -> int | None:
-        """A descriptor of the file that was at ``path`` before: renamed, or copied by logrotate."""
-        folder, name = os.path.split(self.path)
-        if not cursor["head_len"]:
-            return None
-        try:
-            names = sorted(
-                entry for entry in os.listdir(folder) if entry.startswith(name[:-4] or name)
-            )
-        except OSError:
-            return None
-        for entry in names[:SIBLINGS]:
-            if entry == name or entry.endswith((".gz", ".xz", ".zst", ".bz2")):
-                continue
-            try:
-                descriptor = os.open(
-                    os.path.join(folder, entry), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-                )
-            except OSError:
-                continue
-            before = os.pread(descriptor, len(guard), max(0, cursor["offset"] - len(guard)))
-            if self._fits(descriptor, cursor) and before == guard:
-                return descriptor
-            os.close(descriptor)
-        return None
-
-    _after_old = "rotated"
+    def _read_first(self, files: list[int], offset: int, event: str, lost: int = 0) -> None:
+        """Read older files before this one, the first from an offset; then say what happened."""
+        self._event, self._next = event, files
+        if files:
+            self._old = (self._next.pop(0), offset)
+        else:
+            self._pending = (event, lost)
 
     # ---- following
 
@@ -220,7 +181,10 @@ class Follower:
             return Piece(data)
         os.close(descriptor)
         self._old = None
-        self._pending = (self._after_old, 0)
+        if self._next:
+            self._old = (self._next.pop(0), 0)
+            return Piece(b"", "rotated")
+        self._pending = (self._event, 0)
         return None
 
     def _changed(self, read: int) -> str | None:
@@ -238,14 +202,11 @@ class Follower:
     def _start_over(self, event: str) -> None:
         """The file was emptied in place; what was not read yet may be in a copy beside it."""
         unread = max(0, self._size - self.offset) if event == "truncated" else 0
-        old = self._sibling(self.cursor(), self._guard)
         offset = self.offset
+        files = rotated.chain(self.path, self.cursor(), self._guard, self.fd)
         self.generation += 1
         self._place(0)
-        if old is not None:
-            self._old, self._after_old = (old, offset), event
-        else:
-            self._pending = (event, unread)
+        self._read_first(files, offset, event, unread)
 
     def _advance(self, data: bytes) -> Piece:
         size = len(data)
@@ -290,18 +251,22 @@ class Follower:
             self._quiet_since = self._quiet_since or now
             if now - self._quiet_since < QUIET_S:
                 return None
-        was_open = self.fd >= 0
+        before = os.dup(self.fd) if self.fd >= 0 else -1
         if not self._open(self.path):
+            rotated.close([before] if before >= 0 else [])
             return None
         self.generation += 1
-        return Piece(b"", "rotated") if was_open else Piece(b"")
+        if before < 0:
+            return Piece(b"")
+        self._read_first(rotated.since(self.path, before, self.fd), 0, "rotated")
+        os.close(before)
+        return self.step()
 
     def close(self) -> None:
         """Give the descriptors back."""
-        for descriptor in (self.fd, self._old[0] if self._old else -1):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self.fd, self._old = -1, None
+        old = [self._old[0]] if self._old else []
+        rotated.close([item for item in (self.fd, *old, *self._next) if item >= 0])
+        self.fd, self._old, self._next = -1, None, []
 
 
 def last_start(descriptor: int, lines: int) -> int:

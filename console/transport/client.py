@@ -180,7 +180,7 @@ class Client:
         words = [line for line in self._channel.errors().splitlines() if line.strip()]
         said = clean(words[-1], limit=300) if words else ""
         if not self._tasks:
-            return start_error(self.host, said)
+            return start_error(self.host, said, self._channel.errors().decode("utf-8", "replace"))
         return lost(self.host, f"the agent ended{': ' + said if said else ''}")
 
     # ---- frames
@@ -362,9 +362,9 @@ _UNREACHABLE = (
 """What the system's ssh says, in small letters."""
 
 
-def start_error(host: str, said: str) -> HostError:
-    """Why the agent's command ended before it could speak."""
-    low = said.lower()
+def start_error(host: str, said: str, everything: str) -> HostError:
+    """Why the agent's command ended before it could speak, from its last and all its words."""
+    low = everything.lower()
     for words, message, hint in _SSH_SAYS:
         if words in low:
             return AuthError(message, place=host, hint=hint)

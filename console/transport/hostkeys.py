@@ -5,7 +5,6 @@ An ssh_config has no say in it: it can switch the check off without a word.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 from collections.abc import Sequence
@@ -36,11 +35,12 @@ def known(host: Host) -> asyncssh.SSHKnownHosts:
     """All entries of those files; raises ``ConfigError`` for a damaged one."""
     text = []
     for path in files(host):
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            try:
-                text.append(path.read_text(encoding="utf-8", errors="replace"))
-            except OSError as error:
-                raise ConfigError(f"{error.strerror}", place=str(path)) from None
+        try:
+            text.append(path.read_text(encoding="utf-8", errors="replace"))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise ConfigError(f"{error.strerror}", place=str(path)) from None
     try:
         return asyncssh.import_known_hosts("\n".join(text) + "\n")
     except ValueError as error:
