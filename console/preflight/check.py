@@ -19,6 +19,7 @@ from console.preflight.rules import (
     memory,
     parallel,
     speculative,
+    target,
     weights,
 )
 from console.preflight.settings import resolve
@@ -31,6 +32,7 @@ _RULES: tuple[Callable[[Context], Iterator[Finding]], ...] = (
     speculative.rules,
     algorithms.rules,
     bundled.rules,
+    target.rules,
     draft.rules,
     weights.rules,
     memory.rules,

@@ -32,6 +32,14 @@ _WORDS = {
 }
 
 
+_NEEDS_GPU = re.compile(
+    r"(?i)blackwell|hopper|\bsm\d+|compute capability|no accelerator|cuda (?:is|device)"
+    r"|quantization method specified|with page_size"
+)
+"""Refusals that a process without a GPU may give where one with it would not: backends and kernels
+are chosen by the device. The own rules judge these where the flags alone decide."""
+
+
 def script() -> str:
     """The program to run with the host's python (``python -``), its request on standard input."""
     file = resources.files("console.preflight") / "data" / "engine_check.txt"
@@ -101,10 +109,12 @@ def _finding(item: dict[str, object], version: str) -> Finding:
     if not message:
         message = next((words for mark, words in _WORDS.items() if mark in context), code)
     flags = tuple(dict.fromkeys(re.findall(r"--[a-z][a-z0-9-]+", message)))
+    unsure = bool(_NEEDS_GPU.search(message))
+    doubt = " (asked without a GPU, on which this depends)" if unsure else ""
     return Finding(
         rule,
-        Severity.ERROR,
-        f"SGLang {version} refuses these flags: {kind}: {message}",
+        Severity.WARNING if unsure else Severity.ERROR,
+        f"SGLang {version} refuses these flags: {kind}: {message}{doubt}",
         "correct the flags that it names",
         flags[:6],
         None,

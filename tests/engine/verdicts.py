@@ -98,7 +98,7 @@ def ask(python: str, cases: list[Case]) -> dict[str, dict[str, Any]]:
             findings = parse_result(answer["output"].encode())
             words = [finding.message.replace(name, "") for finding in findings]
             verdicts[answer["id"]] = {
-                "refused": any(f.severity is Severity.ERROR for f in findings),
+                "refused": any(f.rule in ("engine-refuses", "engine-draft") for f in findings),
                 "absent": any(f.rule == "engine-check-absent" for f in findings),
                 "words": words,
             }

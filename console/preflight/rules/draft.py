@@ -12,6 +12,7 @@ from typing import Any
 from console.model import Change, Finding
 from console.preflight.context import CONTEXT_OVERRIDE, EAGLE_FAMILY, Context
 from console.preflight.models import architecture, context_length, text_config, whole
+from console.preflight.rules.algorithms import OWN_DRAFT
 from console.preflight.tables import VERSIONS, load
 
 _DRAFT = "--speculative-draft-model-path"
@@ -23,13 +24,9 @@ _RISK = (
 
 
 def rules(ctx: Context) -> Iterator[Finding]:
-    """Every finding over the two configs."""
-    if ctx.sglang:
-        yield from target_architecture(ctx)
-        yield from target_length(ctx)
+    """Every finding over the draft's config."""
     if not ctx.sglang or ctx.algorithm not in EAGLE_FAMILY:
         return
-    yield from target_support(ctx)
     if ctx.draft is None:
         return
     yield from draft_length(ctx)
@@ -40,60 +37,6 @@ def rules(ctx: Context) -> Iterator[Finding]:
         yield from vocabulary(ctx)
     elif ctx.algorithm == "STANDALONE":
         yield from same_vocabulary(ctx)
-
-
-def target_architecture(ctx: Context) -> Iterator[Finding]:
-    """A class that the version has no model for."""
-    arch = architecture(ctx.target)
-    tables = [t for t in (ctx.table, ctx.tables.above) if t]
-    if arch is None or any(arch in table.architectures for table in tables):
-        return
-    if ctx.bundled:
-        yield ctx.error(
-            "target-architecture",
-            f"the bundled engine has no {arch}, only {', '.join(sorted(ctx.table.eagle3_targets))}",
-            "serve it with SGLang",
-            "--model-path",
-        )
-    else:
-        yield ctx.warning(
-            "target-architecture",
-            f"{arch} is not among the models of {ctx.tables.version}: it runs through transformers,"
-            " more slowly, or not at all",
-            "check for a newer version of SGLang",
-            "--model-path",
-        )
-
-
-def target_length(ctx: Context) -> Iterator[Finding]:
-    """--context-length against what the target's config allows."""
-    given = ctx.settings.integer("context-length")
-    derived = context_length(ctx.target, ctx.transformers)
-    if given is not None and given < 1:
-        yield ctx.error(
-            "context-length", f"--context-length {given} is below 1", "leave it out",
-            "--context-length",
-        )  # fmt: skip
-        return
-    if given is None or derived is None or given <= derived.tokens:
-        return
-    allowed = f"the {derived.tokens} that the target's config gives ({derived.how})"
-    if ctx.overrides_context:
-        yield ctx.warning(
-            "context-length",
-            f"--context-length {given} is more than {allowed}; {CONTEXT_OVERRIDE} lets it through "
-            f"and {given} is served: text can be wrong, kernels can fail",
-            f"use --context-length {derived.tokens}",
-            "--context-length",
-        )
-        return
-    yield ctx.error(
-        "context-length",
-        f"--context-length {given} is more than {allowed}; the start ends in a ValueError",
-        f"use --context-length {derived.tokens} or leave it out",
-        "--context-length",
-        change=Change(flags={"context-length": derived.tokens}),
-    )
 
 
 def draft_length(ctx: Context) -> Iterator[Finding]:
@@ -129,26 +72,6 @@ def draft_length(ctx: Context) -> Iterator[Finding]:
     )
 
 
-def target_support(ctx: Context) -> Iterator[Finding]:
-    """EAGLE-3 needs a target that hands out hidden states of inner layers."""
-    arch = architecture(ctx.target)
-    if ctx.algorithm != "EAGLE3" or arch is None:
-        return
-    tables = [t for t in (ctx.table, ctx.tables.above) if t]
-    if any(arch in table.eagle3_targets for table in tables):
-        return
-    later = [v for v in VERSIONS if arch in load(v).eagle3_targets]
-    fix = f"SGLang {later[0]} can" if later else "serve it without EAGLE3"
-    yield ctx.error(
-        "target-eagle3",
-        f"the target's {arch} hands no hidden states to an EAGLE-3 draft in {ctx.tables.version}: "
-        "the start fails after the target has loaded",
-        fix,
-        "--speculative-algorithm",
-        "--model-path",
-    )
-
-
 def draft_architecture(ctx: Context) -> Iterator[Finding]:
     """The draft's class is one that this version has, and one for the algorithm."""
     arch = architecture(ctx.draft)
@@ -175,7 +98,7 @@ def draft_architecture(ctx: Context) -> Iterator[Finding]:
     elif not any(arch in table.architectures for table in tables):
         yield from unregistered(ctx, arch)
     elif ctx.algorithm == "EAGLE3" and not eagle3 and not arch.endswith(("NextN", "MTP")):
-        if ctx.draft_path == ctx.settings.text("model-path"):
+        if architecture(ctx.target) in OWN_DRAFT:
             return  # a target with its own draft layer; its class is replaced on load
         yield ctx.error(
             "draft-architecture",

@@ -9,16 +9,44 @@ from console.preflight.context import Context
 from console.preflight.models import has_experts, uses_mla, whole
 
 _OWN_ADDRESSES = ("127.0.0.1", "localhost", "::1", "0.0.0.0")  # noqa: S104 - compared, not bound
+_SIZES = (
+    *("tp-size", "pp-size", "dp-size", "ep-size"),
+    *("max-running-requests", "max-total-tokens", "page-size"),
+)
 
 
 def rules(ctx: Context) -> Iterator[Finding]:
     """Every finding over ranks."""
+    if not ctx.bundled:
+        yield from sizes(ctx)
     yield from nodes(ctx)
     yield from data_parallel(ctx)
+    yield from experts(ctx)
     yield from head_split(ctx, "target")
     if ctx.draft_path:
         yield from head_split(ctx, "draft")
     yield from pipeline(ctx)
+
+
+def sizes(ctx: Context) -> Iterator[Finding]:
+    """Sizes that nothing can be split into; the argument check lets most of them through."""
+    for key in _SIZES:
+        value = ctx.settings.integer(key)
+        if value is not None and value < 1:
+            yield ctx.error("size-range", f"--{key} {value} is below 1", "leave it out", f"--{key}")
+
+
+def experts(ctx: Context) -> Iterator[Finding]:
+    """Expert-parallel groups divide the tensor-parallel group."""
+    ep, tp = ctx.parallel("ep-size"), ctx.parallel("tp-size")
+    if ep > 1 and tp % ep and not ctx.settings.unknown("tp-size", "ep-size"):
+        yield ctx.error(
+            "ep-tp",
+            f"--ep-size {ep} does not divide --tp-size {tp}",
+            f"use an --ep-size that divides {tp}, such as {tp}",
+            "--ep-size",
+            "--tp-size",
+        )
 
 
 def nodes(ctx: Context) -> Iterator[Finding]:

@@ -56,7 +56,7 @@ def rule_ids() -> set[str]:
             if isinstance(first, ast.Constant):
                 found.add(str(first.value))
             elif isinstance(first, ast.JoinedStr):
-                tail = "".join(v.value for v in first.values if isinstance(v, ast.Constant))
+                tail = "".join(str(v.value) for v in first.values if isinstance(v, ast.Constant))
                 prefixes = ("target", "draft") if tail == "-config" else ("", "draft-")
                 found |= {prefix + tail for prefix in prefixes}
     return found

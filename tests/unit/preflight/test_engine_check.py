@@ -63,6 +63,21 @@ def test_an_empty_assertion_gets_words() -> None:
     assert "--speculative-eagle-topk" in finding.flags
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "TRTLLM MHA backend for prefill is only supported on Blackwell GPUs (SM100).",
+        "Quantization method specified in the model config (awq) does not match",
+        "speculative_eagle_topk > 1 with page_size > 1 is unstable",
+    ],
+)
+def test_what_depends_on_the_gpu_is_a_warning(message: str) -> None:
+    error = {"stage": "arguments", "type": "ValueError", "message": message}
+    (finding,) = parse_result(answer(version="1", errors=[error]))
+    assert finding.severity is Severity.WARNING
+    assert "without a GPU" in finding.message
+
+
 def test_a_drafts_refusal_has_its_own_rule() -> None:
     error = {"stage": "draft", "type": "ValueError", "message": "Warning: Target model's x"}
     (finding,) = parse_result(answer(version="1", errors=[error]))
