@@ -34,13 +34,14 @@ _WRAPPERS: Mapping[str, tuple[str, ...]] = {
     "chrt": (),
     "systemd-run": ("-p", "-u", "-E", "-M", "--unit", "--property", "--setenv"),
     "systemd-inhibit": (),
+    "srun": ("-N", "-n", "-p", "-c", "-w", "-G", "-t", "-J"),
     "prlimit": (),
     "catchsegv": (),
     "uv": (),
     "poetry": (),
     "conda": ("-n", "-p", "--name", "--prefix"),
     "pct": (),
-    "screen": ("-S",),
+    "screen": ("-S", "-dmS", "-L"),
 }
 _OPERANDS = {
     "taskset": 1,
@@ -48,6 +49,7 @@ _OPERANDS = {
     "chrt": 1,
     "pct": 1,
 }  # words of their own before the command
+_KEYWORDS = ("do", "then", "else", "if", "while", "until", "!", "{")
 _SUBCOMMAND = {"uv": "run", "poetry": "run", "conda": "run", "pct": "exec"}
 _SSH_VALUED = ("-p", "-i", "-l", "-o", "-J", "-F", "-b", "-c", "-L", "-R", "-D")
 _MODULES: Mapping[str, Engine] = {
@@ -82,6 +84,7 @@ def parse_shell(
     text: str, *, env: Mapping[str, str] | None = None, place: str = "command"
 ) -> LaunchCommand:
     """The launch in a shell command or script; variables set before it are expanded."""
+    _check_continuations(text, place)
     variables: dict[str, str] = {}  # the shell's own: expanded, but not inherited by the server
     exported: dict[str, str] = dict(env or {})
     known: dict[str, str] = dict(exported)
@@ -116,6 +119,18 @@ def parse_shell(
     unresolved = tuple(dict.fromkeys((*found[0].unresolved, *lexer.unresolved)))
     used = tuple(u for u in unresolved if any(u.strip("$") in w for w in _texts(found[0])))
     return replace(found[0], unresolved=used)
+
+
+def _check_continuations(text: str, place: str) -> None:
+    """A backslash that a space follows does not continue the line; it looks as if it did."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if re.search(r"\\[ \t]+$", line) and not line.lstrip().startswith("#"):
+            raise UsageError(
+                "a space follows the backslash at the end of the line: the command ends here and "
+                "the next line is a command of its own",
+                place=f"{place}:{number}",
+                hint="remove the space after the backslash",
+            )
 
 
 def _texts(command: LaunchCommand) -> Iterable[str]:
@@ -181,7 +196,9 @@ def launch(words: list[str], env: dict[str, str], place: str = "command") -> Lau
         word = rest[0]
         program = PurePosixPath(word).name
         assign = _ASSIGN.fullmatch(word)
-        if assign:
+        if word in _KEYWORDS:
+            rest.pop(0)
+        elif assign:
             env[assign[1]] = assign[2]
             rest.pop(0)
         elif script := _script(rest):
@@ -223,13 +240,15 @@ def _skip_wrapper(rest: list[str]) -> list[str]:
 
 
 def _script(rest: list[str]) -> str:
-    """The text that ``bash -c`` or ``ssh HOST`` runs; empty where the words are neither."""
+    """The text that ``bash -c``, ``ssh HOST`` or ``tmux`` runs; empty for other commands."""
     program = PurePosixPath(rest[0]).name
     if program == "ssh":
         at = 1
         while at < len(rest) and rest[at].startswith("-"):
             at += 2 if rest[at] in _SSH_VALUED else 1
         return " ".join(rest[at + 1 :])
+    if program == "tmux":
+        return rest[-1] if " " in rest[-1] else ""
     if program not in ("bash", "sh", "zsh", "dash"):
         return ""
     for at, word in enumerate(rest[1:], start=1):

@@ -62,6 +62,9 @@ def test_what_is_not_known_is_named() -> None:
             "systemd-run --unit=a -p MemoryMax=1G sglang serve --model-path /m",
             ("systemd-run", "--unit=a", "-p", "MemoryMax=1G"),
         ),
+        ("tmux new -d -s x 'nohup sglang serve --model-path /m'", ("nohup",)),
+        ("screen -dmS x sglang serve --model-path /m", ("screen", "-dmS", "x")),
+        ("while true; do sglang serve --model-path /m; sleep 1; done", ()),
         ("ssh -p 22 root@h 'nohup sglang serve --model-path /m'", ("nohup",)),
     ],
 )
@@ -161,6 +164,7 @@ def test_compose_with_a_folded_command() -> None:
         ('a=1\nsglang serve --model-path "x', "command:2", "never closed"),
         ("sglang serve --model-path $(cat x", "command:1", "never closed"),
         ("sglang serve --model-path a\nsglang serve --model-path b", "command", "2 commands"),
+        ("sglang serve \\ \n --model-path m", "command:1", "space follows"),
         ("[Service]\nType=simple\n", "command", "no ExecStart="),
         ("[Service]\nExecStart=/opt/run.sh\n", "command:2", "starts no model server"),
         ('[Service]\nExecStart=python -m sglang.launch_server "x\n', "command:2", "never closed"),
