@@ -44,7 +44,7 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
     """The text in exactly ``width`` cells: padded, or cut with ``…``."""
     length = width_of(text)
     if length > width:
-        return text[:width] if width < 2 else set_cell_size(text, width - 1) + "…"
+        return set_cell_size(text, width) if width < 2 else set_cell_size(text, width - 1) + "…"
     pad = " " * (width - length)
     return pad + text if right else text + pad
 
