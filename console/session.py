@@ -25,8 +25,9 @@ from console.remote import (
 )
 from console.transport import bundle, decode
 from console.transport.base import Transport
-from console.transport.client import Client
+from console.transport.client import Client, NoPython
 from console.transport.opening import open_transport, start_agent
+from console.transport.plain import WHY, PlainClient
 from console.transport.prompts import Headless, Prompts
 
 if TYPE_CHECKING:
@@ -42,12 +43,18 @@ async def connect(
 ) -> Session:
     """Connect to a host and start its agent.
 
+    A host without python gives a session whose ``degraded`` says so and that only takes snapshots.
     Raises ``HostError`` (unreachable), ``AuthError`` (login, host key) or ``AgentError`` (reached,
-    but without a usable python); each names the host and what to do.
+    but with nothing to work with); each names the host and what to do.
     """
     transport = await open_transport(host, hosts, prompts)
+    client: Client | PlainClient
     try:
-        client, said = await start_agent(transport, host, prompts, read_only=read_only)
+        try:
+            client, said = await start_agent(transport, host, prompts, read_only=read_only)
+        except NoPython:
+            client = PlainClient(transport, host)
+            said = await client.hello()
     except BaseException:
         await transport.close()
         raise
@@ -62,13 +69,20 @@ async def connect(
 class Session:
     """Implements :class:`console.remote.Remote`; raises ``HostError`` once the link is lost."""
 
-    def __init__(self, host: Host, transport: Transport, client: Client, hello: Hello) -> None:
+    def __init__(
+        self, host: Host, transport: Transport, client: Client | PlainClient, hello: Hello
+    ) -> None:
         self.host = host
         self.hello = hello
         self._transport = transport
         self._client = client
         self._snapshots = decode.SnapshotBuilder(hello)
         self._sampling = asyncio.Lock()
+
+    @property
+    def degraded(self) -> str:
+        """Why only snapshots are possible, "" where the agent runs."""
+        return WHY if isinstance(self._client, PlainClient) else ""
 
     @property
     def lost(self) -> asyncio.Event:
@@ -290,6 +304,8 @@ class Session:
         """An httpx transport over the agent."""
         from console.transport.http import agent_transport  # noqa: PLC0415 - httpx is heavy
 
+        if isinstance(self._client, PlainClient):
+            raise AgentError(WHY, place=self.host.name)
         return agent_transport(self._client)
 
     async def close(self) -> None:

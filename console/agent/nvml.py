@@ -140,7 +140,7 @@ class Reader:
     def _list(self, name: str, handle: Any) -> tuple[list[Any] | None, str]:
         why = "not available"
         for version in ("", "_v3", "_v2"):
-            function = getattr(self.nvml, name + version, None)
+            function: Any = getattr(self.nvml, name + version, None)
             for _ in range(3 if function else 0):  # the list may grow between its two calls
                 try:
                     return function(handle), ""

@@ -26,7 +26,7 @@ def fits(descriptor: int, place: dict[str, Any]) -> bool:
     if os.fstat(descriptor).st_size < place["offset"]:
         return False
     head = os.pread(descriptor, place["head_len"], 0)
-    return len(head) == place["head_len"] and digest(head) == place["head_sha"]
+    return bool(len(head) == place["head_len"] and digest(head) == place["head_sha"])
 
 
 def beside(path: str) -> list[int]:

@@ -31,6 +31,10 @@ GRACE_S = 5.0
 """Seconds beyond a call's own bound before the link is suspected."""
 
 
+class NoPython(AgentError):
+    """The host was reached, but the python asked for is not there."""
+
+
 class Stream:
     """One streaming call: what the agent sends, in order, with credit given as it is consumed."""
 
@@ -375,7 +379,7 @@ def start_error(host: str, said: str, everything: str) -> HostError:
             said.removeprefix("specops: "), place=host, hint="set python: for this host"
         )
     if "not found" in low or "no such file" in low or "unknown command" in low:
-        return AgentError(f"no python there: {said}", place=host, hint="set python: for this host")
+        return NoPython(f"no python there: {said}", place=host, hint="set python: for this host")
     if "not available" in low or "nologin" in low:
         return AgentError(f"the account may not run commands: {said}", place=host)
     return AgentError(f"the agent could not start{': ' + said if said else ''}", place=host)

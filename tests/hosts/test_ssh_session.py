@@ -179,10 +179,18 @@ async def test_no_such_name(loopback_sshd: LoopbackSshd) -> None:
 
 
 @pytest.mark.parametrize("python", ["/no/such/python3", "no-such-python3"])
-async def test_no_python(loopback_sshd: LoopbackSshd, python: str) -> None:
-    with pytest.raises(AgentError, match="no python there") as caught:
-        await open_to(host_of(loopback_sshd, python=python))
+@pytest.mark.parametrize("transport", ["ssh", "openssh"])
+async def test_no_python(loopback_sshd: LoopbackSshd, python: str, transport: str) -> None:
+    session = await open_to(host_of(loopback_sshd, python=python, transport=transport))
+    assert "no python" in session.degraded
+    snapshot = await session.snapshot()
+    mine = next(item for item in snapshot.processes if item.id.pid == os.getpid())
+    assert mine.ppid == os.getppid()
+    assert mine.id.pid in snapshot.protected, "nothing can be killed without an identity"
+    with pytest.raises(AgentError, match="no python on this host") as caught:
+        await session.run(["true"])
     assert "python:" in caught.value.hint
+    await session.close()
 
 
 @pytest.mark.parametrize(
