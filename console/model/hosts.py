@@ -100,7 +100,8 @@ class Run:
     """The record of one launch, kept on its host as ``runs/<run_id>.json``.
 
     ``env`` holds ``secret:NAME`` in place of secrets. ``baseline_mib`` is the device memory in
-    use before the launch: GPU index to MiB, -1 for the machine itself. ``launched_at`` and
+    use before the launch: GPU index to MiB, -1 for the machine itself. ``log_offset`` are the
+    bytes that the log held before the launch. ``launched_at`` and
     ``ended_at`` are seconds since 1970 on the host's clock.
     """
 
@@ -127,6 +128,7 @@ class Run:
     outcome: str | None = None
     adopted: bool = False
     phases: tuple[tuple[str, float], ...] = ()
+    log_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,163 @@
+"""Which processes are a server: by identity first, by what they look like last. Pure.
+
+A worker re-parents to init and outlives its launcher, and its title holds neither port nor model;
+so the run id that a launch puts in the environment comes first, then the unit's cgroup, then the
+port, then the command line. A name alone is never enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from console.model import Process, Run, Server, Snapshot
+
+How = Literal["run", "unit", "container", "port", "argv", "nothing"]
+
+ENTRIES = ("sglang.launch_server", "eagle3.launch_server", "vllm.entrypoints", "launch_server.py")
+TITLES = ("sglang::", "eagle3::", "VLLM::")
+DEFAULT_PORTS = {"sglang": 30000, "bundled": 30000, "vllm": 8000}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A server's processes and how they were recognised.
+
+    ``main`` is the launcher where it lives, else the process that holds the port, else the oldest.
+    ``run`` is the record of the launch they came from, or, with no process left, the newest one.
+    """
+
+    how: How
+    run: Run | None
+    main: Process | None = None
+    processes: tuple[Process, ...] = ()
+
+    @property
+    def alive(self) -> bool:
+        """Whether anything of the server still runs."""
+        return bool(self.processes)
+
+
+def find(server: Server, runs: Iterable[Run], snapshot: Snapshot) -> Found:
+    """The processes of one server on one host."""
+    own = [run for run in runs if run.server == server.name]
+    newest = max(own, key=lambda run: run.launched_at, default=None)
+    living = [p for p in snapshot.processes if p.state not in ("Z", "X") or len(p.task_states) > 1]
+    for run in sorted(own, key=lambda run: -run.launched_at):
+        members = _of_run(run, living)
+        if members:
+            return Found("run", run, _main(run, server, members, snapshot), members)
+    for how, members in (
+        ("unit", _of_unit(server, living)),
+        ("container", _of_container(server, living)),
+        ("port", _at_port(server, living, snapshot)),
+        ("argv", _by_argv(server, living)),
+    ):
+        if members:
+            main = _main(None, server, members, snapshot)
+            of = next((r for r in own if r.run_id == (main.run_id if main else None)), None)
+            return Found(how, of, main, members)  # type: ignore[arg-type]
+    return Found("nothing", newest)
+
+
+def _of_run(run: Run, living: Sequence[Process]) -> tuple[Process, ...]:
+    """Everything that carries the run's id, plus its launcher by exact identity."""
+    return tuple(p for p in living if p.run_id == run.run_id or p.id == run.launcher)
+
+
+def _of_unit(server: Server, living: Sequence[Process]) -> tuple[Process, ...]:
+    unit = server.runner.unit
+    return tuple(p for p in living if unit is not None and p.unit == unit)
+
+
+def _of_container(server: Server, living: Sequence[Process]) -> tuple[Process, ...]:
+    name = server.runner.container
+    return tuple(p for p in living if name is not None and p.container == name)
+
+
+def _at_port(server: Server, living: Sequence[Process], snapshot: Snapshot) -> tuple[Process, ...]:
+    """The holder of the port with its descendants, if it looks like a model server at all."""
+    holder = snapshot.listening.get(server.port)
+    process = next((p for p in living if p.id.pid == holder), None) if holder else None
+    if process is None or not looks_like_server(process):
+        return ()
+    top = process
+    by_pid = {p.id.pid: p for p in living}
+    while (parent := by_pid.get(top.ppid)) is not None and looks_like_server(parent):
+        top = parent
+    return (top, *descendants(top, living))
+
+
+def _by_argv(server: Server, living: Sequence[Process]) -> tuple[Process, ...]:
+    """A launcher whose own command line names the port, with its descendants."""
+    for process in living:
+        if looks_like_server(process) and argv_port(process, server.engine) == server.port:
+            return (process, *descendants(process, living))
+    return ()
+
+
+def looks_like_server(process: Process) -> bool:
+    """Whether the command line or title is one that model servers have."""
+    title = process.title
+    return (
+        any(title.startswith(t) for t in TITLES)
+        or any(word.endswith(entry) or entry in word for word in process.argv for entry in ENTRIES)
+        or (len(process.argv) > 2 and process.argv[1:3] == ("serve",))
+        or _serves(process.argv)
+    )
+
+
+def _serves(argv: Sequence[str]) -> bool:
+    """``sglang serve``, ``vllm serve``, ``specops serve``, also behind their interpreter."""
+    return any(
+        word.rsplit("/", 1)[-1] in ("sglang", "vllm", "specops") and after == "serve"
+        for word, after in pairwise(argv[:4])
+    )
+
+
+def argv_port(process: Process, engine: str) -> int | None:
+    """The port in a launcher's command line; the engine's default where it gives none."""
+    argv = process.argv
+    if not any(entry in word for word in argv for entry in ENTRIES) and not _serves(argv):
+        return None  # a worker: its title says nothing of the port
+    for at, word in enumerate(argv):
+        if word == "--port" and at + 1 < len(argv) and argv[at + 1].isdigit():
+            return int(argv[at + 1])
+        if word.startswith("--port=") and word[7:].isdigit():
+            return int(word[7:])
+    return DEFAULT_PORTS.get(engine)
+
+
+def descendants(top: Process, living: Sequence[Process]) -> tuple[Process, ...]:
+    """All processes below one, by parent."""
+    children: dict[int, list[Process]] = {}
+    for process in living:
+        children.setdefault(process.ppid, []).append(process)
+    out: list[Process] = []
+    queue = [top.id.pid]
+    while queue:
+        for child in children.pop(queue.pop(), ()):
+            out.append(child)
+            queue.append(child.id.pid)
+    return tuple(out)
+
+
+def _main(
+    run: Run | None, server: Server, members: Sequence[Process], snapshot: Snapshot
+) -> Process | None:
+    if run is not None and run.launcher is not None:
+        for process in members:
+            if process.id == run.launcher:
+                return process
+    pids = {p.id.pid for p in members}
+    tops = [p for p in members if p.ppid not in pids]
+    launchers = [p for p in tops if any(entry in w for w in p.argv for entry in ENTRIES)]
+    if launchers:
+        return min(launchers, key=lambda p: p.id.start_ticks)
+    holder = snapshot.listening.get(server.port)
+    for process in members:
+        if process.id.pid == holder:
+            return process
+    return min(tops or members, key=lambda p: p.id.start_ticks, default=None)

@@ -1,0 +1,121 @@
+"""Views as the contract's JSON documents. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from console.actions.plan import zombie_to_json
+from console.model import Gpu, HostState, HostView, Process, ServerState
+from console.text import clean, mask
+
+TITLE_CHARS = 200
+
+
+def status_host(view: HostView, now: float) -> dict[str, Any]:
+    """One host of the ``status`` document."""
+    snapshot = view.snapshot
+    by_pid = {p.id.pid: p for p in snapshot.processes} if snapshot else {}
+    cpu = snapshot.cpu if snapshot else None
+    age = view.age_s(now)
+    return {
+        "name": view.host.name,
+        "state": view.state.value,
+        "error": view.error or None,
+        "age_s": None if age is None else round(age, 1),
+        "gpus": [gpu_to_json(gpu, by_pid) for gpu in (snapshot.gpus if snapshot else ())],
+        "gpu_error": snapshot.gpu_error if snapshot else None,
+        "cpu": None
+        if cpu is None
+        else {
+            "memory_used_mib": round(cpu.memory_used_mib, 1),
+            "memory_total_mib": round(cpu.memory_total_mib, 1),
+            "cores": cpu.cores,
+            "utilization_pct": cpu.utilization_pct,
+        },
+        "servers": [server_to_json(state) for state in view.servers],
+        "zombies": [zombie_to_json(zombie) for zombie in view.zombies],
+    }
+
+
+def lost_host(name: str, state: HostState, error: str) -> dict[str, Any]:
+    """A host that did not answer: nothing of it is known, and nothing is zero."""
+    return {
+        "name": name, "state": state.value, "error": error, "age_s": None, "gpus": [],
+        "gpu_error": None, "cpu": None, "servers": [], "zombies": [],
+    }  # fmt: skip
+
+
+def gpu_to_json(gpu: Gpu, by_pid: Mapping[int, Process]) -> dict[str, Any]:
+    """One GPU with the processes on it; ``null`` is unknown."""
+    return {
+        "index": gpu.index,
+        "uuid": gpu.uuid,
+        "name": clean(gpu.name),
+        "memory_used_mib": gpu.memory_used_mib,
+        "memory_total_mib": gpu.memory_total_mib,
+        "utilization_pct": gpu.utilization_pct,
+        "power_w": gpu.power_w,
+        "temperature_c": gpu.temperature_c,
+        "error": gpu.error,
+        "mig": gpu.mig,
+        "processes": [
+            {
+                "pid": listed.pid,
+                "memory_mib": listed.memory_mib,
+                "kind": listed.kind,
+                "user": clean(by_pid[listed.pid].user) if listed.pid in by_pid else None,
+                "title": title(by_pid[listed.pid]) if listed.pid in by_pid else None,
+            }
+            for listed in gpu.processes
+        ],
+    }
+
+
+def title(process: Process) -> str:
+    """A process's command line, inert and without secrets."""
+    return mask(clean(process.title, limit=TITLE_CHARS))
+
+
+def server_to_json(state: ServerState) -> dict[str, Any]:
+    """One server of the ``status`` document."""
+    return {
+        "name": state.name,
+        "phase": state.phase.value,
+        "health": state.health.value,
+        "pid": state.pid,
+        "port": state.port,
+        "run_id": state.run_id,
+        "preset": state.preset,
+        "accept_length": state.accept_length,
+        "throughput_tok_s": state.throughput_tok_s,
+        "running_requests": state.running_requests,
+        "queued_requests": state.queued_requests,
+        "vantage": state.vantage,
+        "diagnosis": None if state.diagnosis is None else state.diagnosis.summary,
+    }
+
+
+def phases_to_json(state: ServerState) -> list[dict[str, Any]]:
+    """How long each phase took; ``null`` while it lasts or where the log gives no time."""
+    return [
+        {
+            "name": span.phase.value,
+            "seconds": None if span.seconds is None else round(span.seconds, 3),
+        }
+        for span in state.phases
+    ]
+
+
+def zombies_host(view: HostView) -> dict[str, Any]:
+    """One host of the ``zombies`` document."""
+    return {
+        "name": view.host.name,
+        "state": view.state.value,
+        "zombies": [zombie_to_json(zombie) for zombie in view.zombies],
+    }
+
+
+def any_zombie(views: Sequence[HostView]) -> bool:
+    """Whether there is something that should not be: foreign processes are somebody's work."""
+    return any(z.kind.value != "foreign" for view in views for z in view.zombies)

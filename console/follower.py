@@ -1,0 +1,102 @@
+"""A server's log read as it grows: phases, silence, and where reading stands."""
+
+from __future__ import annotations
+
+from console.model import Phase, Run, Server
+from console.phases import PhaseMachine
+from console.remote import Cursor, HostFileError, LogSource, Remote
+from console.text import clean
+
+FIRST_LINES = 20_000
+"""Of a log longer than :data:`WHOLE_BYTES`, so many last lines are read at first."""
+WHOLE_BYTES = 16 << 20
+_LINE_BYTES = 64 * 1024
+
+
+def source_of(server: Server, run: Run | None) -> LogSource | None:
+    """Where a server writes: its run record says, else the configuration; ``None``: nobody does."""
+    if run is not None and run.log:
+        return LogSource(path=run.log)
+    if server.runner.kind == "systemd":
+        return LogSource(unit=server.runner.unit)
+    if server.runner.kind == "docker":
+        return LogSource(container=server.runner.container)
+    if server.log and "{" not in server.log:
+        return LogSource(path=server.log)
+    return None
+
+
+class LogFollower:
+    """Feeds a phase machine from a log on a host; each :meth:`update` reads what is new.
+
+    ``silent_s`` is how long ago the log last grew, by the host's clock; ``None`` where unknown.
+    ``skip`` bytes at its start are of earlier runs that wrote to the same file.
+    """
+
+    def __init__(self, source: LogSource, engine: str, skip: int = 0) -> None:
+        self.source = source
+        self.skip = skip
+        self.machine = PhaseMachine(engine)
+        self.silent_s: float | None = None
+        self.missing = False
+        self._engine = engine
+        self._cursor: Cursor | None = None
+        self._rest = b""
+        self._grew_at: float | None = None
+
+    @property
+    def phase(self) -> Phase | None:
+        """The phase the log tells of, or ``None`` where it tells nothing yet."""
+        return self.machine.phase if self.machine.steps else None
+
+    async def update(self, remote: Remote, now: float) -> None:
+        """Read what was added. ``now`` is the host's clock, seconds since 1970.
+
+        Raises:
+            HostError: the link is lost; the next update goes on where this one stood.
+        """
+        last: int | None = None
+        if self.source.path is not None:
+            (info,) = await remote.stat([self.source.path])
+            self.missing = info.kind == "missing"
+            if self.missing:
+                self.silent_s = None
+                return
+            self.silent_s = max(0.0, now - info.mtime)
+            if self._cursor is None and info.size_bytes > WHOLE_BYTES:
+                last = FIRST_LINES
+        elif self._cursor is None:
+            last = FIRST_LINES
+        grew = False
+        try:
+            async for chunk in remote.tail(
+                self.source, cursor=self._cursor, last_lines=last, follow=False
+            ):
+                if chunk.event in ("truncated", "refilled"):
+                    self.machine = PhaseMachine(self._engine)
+                    self._rest, self.skip = b"", 0
+                grew = grew or bool(chunk.data)
+                early = max(0, self.skip - (chunk.cursor.offset - len(chunk.data)))
+                self._feed(chunk.data[early:], now)
+                self._cursor = chunk.cursor
+        except HostFileError as error:
+            if not error.missing:
+                raise
+            self.missing = True
+            return
+        if grew:
+            self._grew_at = now
+        if self.source.path is None and self._grew_at is not None:
+            self.silent_s = max(0.0, now - self._grew_at)
+
+    def _feed(self, data: bytes, now: float) -> None:
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        for line in whole:
+            self.machine.feed(clean(line.rsplit(b"\r", 1)[-1], limit=_LINE_BYTES), now)
+        if b"\r" in self._rest:  # a progress bar redraws its line and ends it only when it is full
+            *_, state, rest = self._rest.split(b"\r")
+            if state:
+                self.machine.feed(clean(state, limit=_LINE_BYTES), now)
+            self._rest = rest
+        if len(self._rest) > _LINE_BYTES:
+            self._rest = self._rest[-_LINE_BYTES:]
