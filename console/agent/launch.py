@@ -134,7 +134,7 @@ def start_unit(run: dict[str, Any], job: dict[str, Any], kind: str) -> dict[str,
         "StandardInput=null",
         "StandardOutput=append:" + job["log"],
         "StandardError=append:" + job["log"],
-        "EnvironmentFile=" + env_file,
+        "EnvironmentFile=-" + env_file,  # gone by the time that ExecStopPost reads it again
         "LimitNOFILE=1048576",
         "LimitMEMLOCK=infinity",
         "ExecStopPost=/bin/sh -c {} sh {}".format(quoted(script), quoted(job["exit_file"])),
