@@ -70,6 +70,17 @@ pytest: $(VENV)/.test
 test-long: $(VENV)/.test ## the long counts in full (≤ 60 min, resumable: PART=name)
 	$(PY) tools/test_long.py $(PART)
 
+# SGLang's own argument code, on a CPU, in a venv of its own (2.1 GB) because it pins torch.
+.venv-engine/.done: tests/engine/requirements.txt
+	$(PYTHON) -m venv .venv-engine
+	.venv-engine/bin/pip install -q $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
+	.venv-engine/bin/pip install -q --no-deps torchvision triton sglang==0.5.12.post1
+	.venv-engine/bin/pip install -q torch==2.13.0 -r tests/engine/requirements.txt
+	@touch $@
+
+test-engine: $(VENV)/.test .venv-engine/.done ## preflight's verdicts against the real SGLang's
+	$(PY) -m tests.engine.verdicts .venv-engine/bin/python
+
 wheel-check: $(VENV)/.test ## build the wheel, install it elsewhere, run from there
 	bash tools/wheel_check.sh
 
