@@ -63,15 +63,17 @@ def ancestors() -> set[int]:
 
 def pidfd_open(pid: int) -> int:
     """A descriptor that means this process and no later one; raises ``OSError``."""
-    if hasattr(os, "pidfd_open"):
-        return int(os.pidfd_open(pid))
+    native = getattr(os, "pidfd_open", None)  # Python 3.9
+    if native is not None:
+        return int(native(pid))
     return _syscall(SYS_PIDFD_OPEN, ctypes.c_int(pid), ctypes.c_uint(0))
 
 
 def pidfd_send(descriptor: int, number: int) -> None:
     """Signal the process behind a pidfd; raises ``OSError``."""
-    if hasattr(signal, "pidfd_send_signal"):
-        signal.pidfd_send_signal(descriptor, number)
+    native = getattr(signal, "pidfd_send_signal", None)  # Python 3.9
+    if native is not None:
+        native(descriptor, number)
         return
     _syscall(
         SYS_PIDFD_SEND_SIGNAL,
