@@ -7,8 +7,6 @@ connections after the fleet is drawn.
 from __future__ import annotations
 
 import os
-import signal
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
@@ -22,7 +20,7 @@ from textual.worker import Worker, WorkerState
 from console import styles
 from console.config import Config
 from console.config.presets import Presets, load_presets
-from console.errors import SpecopsError, UsageError
+from console.errors import SpecopsError
 from console.keys import KeyMap, complete
 from console.model import HostState, HostView
 from console.notices import Notice, Notices
@@ -32,6 +30,8 @@ from console.screens.doing import Doing
 from console.screens.places import Places
 from console.screens.ports import ActionsPort, FleetPort
 from console.screens.prompts import ScreenPrompts
+from console.screens.reloading import Reloading
+from console.terminal import leave_on_signals
 from console.trend import Sample, Trends
 from widgets.fleet import memory_share, utilization
 
@@ -73,6 +73,7 @@ class SpecopsApp(App[None], inherit_bindings=False):
         self.trends = Trends()
         self.doing = Doing(self)
         self.places = Places(self)
+        self.reloading = Reloading(self)
         self.fleet: FleetPort | None = None
         self.actions: ActionsPort | None = None
         self._opener = opener
@@ -96,12 +97,8 @@ class SpecopsApp(App[None], inherit_bindings=False):
         return dict(styles.VARIABLES)
 
     def _first_theme(self) -> str:
-        """The configured theme, else one that fits what the terminal can show."""
         few = self.no_color or self.console.color_system in (None, "standard")
-        if self.config.theme is None:
-            return "specops-16" if few else "specops-dark"
-        own = f"specops-{self.config.theme}"
-        return own if own in self.available_themes else self.config.theme
+        return styles.choose(self.config.theme, self.available_themes, few=few)
 
     # ---- life
 
@@ -116,19 +113,10 @@ class SpecopsApp(App[None], inherit_bindings=False):
         self.views = {name: _unseen(self.config, name) for name in self.config.hosts}
         self.push_screen(self.made(Fleet))
         self.set_interval(REDRAW_S, self._tick)
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            self._on_signal(number)
+        leave_on_signals(self.exit)
         if self.config.note:
             self.say(self.config.note, "warn")
         self.call_after_refresh(self._connect)
-
-    def _on_signal(self, number: signal.Signals) -> None:
-        import asyncio  # noqa: PLC0415
-
-        try:
-            asyncio.get_running_loop().add_signal_handler(number, self.exit)
-        except (NotImplementedError, RuntimeError, ValueError):
-            return  # not the main thread (tests), or no such signals here
 
     def _connect(self) -> None:
         self.run_worker(self._open(), group="open", exit_on_error=False)
@@ -175,6 +163,7 @@ class SpecopsApp(App[None], inherit_bindings=False):
         if not self._dirty and now - self._drawn_at < 1.0:
             return
         self._dirty, self._drawn_at = False, now
+        self.reloading.look(now)
         for screen in reversed(self.screen_stack):
             if isinstance(screen, Place):
                 screen.views_changed()
@@ -191,6 +180,22 @@ class SpecopsApp(App[None], inherit_bindings=False):
     def presets(self) -> Presets:
         """All presets, read from disk now: a file edited meanwhile counts."""
         return load_presets(self.hosts_file)
+
+    def configure(self, config: Config) -> None:
+        """Take over an edited hosts.yaml: servers, keys, theme and notifications, at once.
+
+        Raises:
+            ConfigError: keys that clash; nothing is changed then.
+        """
+        keys = KeyMap.make(config.keys, read_only=self.read_only)
+        if keys != self.keys:
+            self.keys = keys
+            self._stamped.clear()
+        if config.theme != self.config.theme:
+            self.config = config
+            self.theme = self._first_theme()
+        self.config = config
+        self._dirty = True
 
     # ---- saying
 
@@ -267,27 +272,3 @@ class SpecopsApp(App[None], inherit_bindings=False):
 
 def _unseen(config: Config, name: str) -> HostView:
     return HostView(config.hosts[name], HostState.CONNECTING)
-
-
-def run(
-    config: Config,
-    opener: Opener,
-    *,
-    read_only: bool = False,
-    label: str = "",
-    hosts_file: Path | None = None,
-) -> int:
-    """Run the console in this terminal until the operator leaves; returns the exit code.
-
-    ``label`` is shown in the head line (``DEMO``, ``REPLAY``); ``hosts_file`` is an explicit
-    hosts.yaml, beside which presets are kept.
-
-    Raises:
-        UsageError: there is no terminal to draw on.
-    """
-    if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
-        # Textual draws on stderr: a redirected one would be a blank screen and a file of escapes.
-        raise UsageError("the console needs a terminal", hint="specops status prints instead")
-    app = SpecopsApp(config, opener, read_only=read_only, label=label, hosts_file=hosts_file)
-    app.run()
-    return app.return_code or 0

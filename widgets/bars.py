@@ -58,8 +58,10 @@ def mib(value: float | None) -> str:
 
 
 def gib(value: float | None) -> str:
-    """MiB as GiB with one decimal, for narrow places: ``79.6 G``."""
-    return "?" if value is None else f"{value / 1024:.1f} G"
+    """MiB in at most seven cells, for narrow places: ``79.6 G``, ``412 M``."""
+    if value is None:
+        return "?"
+    return f"{value / 1024:.1f} G" if value >= 1024 else f"{value:.0f} M"
 
 
 def size(count: int | None) -> str:

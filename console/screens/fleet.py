@@ -121,7 +121,10 @@ class Fleet(TablePlace[FleetRow]):
         source = None
         if row.server is not None:
             source = source_of(self.specops, row.view.host.name, row.server.name)
-        head = f" log {safe(name_of(source))}" if source else " no log: nothing was launched here"
+        nothing = " no log yet"
+        if row.server is not None and self.specops.keys.has("launch"):
+            nothing += f"; L launches {safe(row.server.name)}"
+        head = f" log {safe(name_of(source))}" if source else nothing
         self.query_one("#loghead", Lines).show([line((head, "dim"))])
         self._peek.follow(row.view.host.name if source else None, source, self._log)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from importlib import resources
 
 from textual.theme import Theme
 
+from console.errors import ConfigError
 from widgets.palette import DEFAULTS
 
 _DARK_RANKS = {name: value for name, value in DEFAULTS.items() if name.startswith("rank")}
@@ -64,3 +66,20 @@ VARIABLES = {**DEFAULTS, "line": "#3a4656"}
 def sheet() -> str:
     """The style sheet."""
     return (resources.files("console.styles") / "specops.tcss").read_text(encoding="utf-8")
+
+
+def choose(wanted: str | None, known: Container[str], *, few: bool) -> str:
+    """The theme to begin with: the configured one, else one that the terminal can show.
+
+    ``dark`` means ``specops-dark``; ``few``: the terminal has 16 colours or none.
+
+    Raises:
+        ConfigError: no such theme.
+    """
+    if wanted is None:
+        return "specops-16" if few else "specops-dark"
+    for name in (f"specops-{wanted}", wanted):
+        if name in known:
+            return name
+    hint = "dark, light, contrast, 16, or one of Textual's own"
+    raise ConfigError(f"no theme '{wanted}'", place="theme", hint=hint)

@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from console.app import run
 from console.errors import UsageError
+from console.terminal import run
 from tests.functional.console import fake
 from tests.functional.console.terminal import terminal
 

@@ -1,0 +1,56 @@
+"""Notices that hosts.yaml was edited, and takes it over when it is whole and valid."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from console.errors import SpecopsError
+
+if TYPE_CHECKING:
+    from console.app import SpecopsApp
+
+LOOK_S = 2.0
+"""How often the file's time and size are looked at."""
+
+
+class Reloading:
+    """Watches one file by its status; a broken edit is said and the former state stays."""
+
+    def __init__(self, app: SpecopsApp) -> None:
+        self._app = app
+        self._seen = self._stamp()
+        self._looked_at = 0.0
+
+    def _stamp(self) -> tuple[int, int] | None:
+        try:
+            status = self._app.config.path.stat()
+        except OSError:
+            return None  # mid-edit, or not a file: the next look tells
+        return status.st_mtime_ns, status.st_size
+
+    def look(self, now: float) -> None:
+        """Read the file again when it has changed since the last look."""
+        if now - self._looked_at < LOOK_S:
+            return
+        self._looked_at = now
+        stamp = self._stamp()
+        if stamp is None or stamp == self._seen:
+            return
+        self._seen = stamp
+        self._reload()
+
+    def _reload(self) -> None:
+        from console.config import load  # noqa: PLC0415 - only when the file was edited
+
+        app = self._app
+        try:
+            config = load(app.config.path)
+            before = app.config.hosts
+            app.configure(config)
+        except SpecopsError as error:
+            app.say(f"hosts.yaml not taken over: {error}", "bad")
+            return
+        if config.hosts != before:
+            app.say("hosts.yaml taken over; its changed hosts from the next start on", "warn")
+        else:
+            app.say(f"hosts.yaml taken over: {len(config.servers)} servers", "ok")

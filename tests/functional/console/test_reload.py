@@ -1,0 +1,58 @@
+"""An edited hosts.yaml is taken over; a broken one is said and changes nothing."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from console.config import load
+from console.errors import ConfigError
+from tests.functional.console import fake
+from tests.functional.console.steps import settle, text
+
+GOOD = """\
+hosts:
+  ct129: {address: ct129.example, labels: [pcie]}
+servers:
+  kimi-k25: {host: ct129, model: /m, port: 8000}
+"""
+
+
+async def test_edits_of_hosts_yaml(tmp_path: Path) -> None:
+    path = tmp_path / "hosts.yaml"
+    path.write_text(GOOD, encoding="utf-8")
+    app, *_ = fake.app(config=load(path))
+    begun = time.monotonic() + 100  # later than the ticks of the application itself
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot)
+
+        def edited(content: str, at: float) -> None:
+            path.write_text(content, encoding="utf-8")
+            app.reloading.look(begun + at)
+
+        edited(GOOD + "  k99: {host: ct129, model: /m, port: 8001}\n", 10.0)
+        await settle(pilot)
+        assert "k99" in text(app)
+        assert "taken over: 2 servers" in text(app)
+        edited(GOOD + "  k99: {hots: ct129}\n", 20.0)
+        await settle(pilot)
+        assert "not taken over" in text(app)
+        assert "hosts.yaml:5" in text(app)
+        assert "k99" in app.config.servers
+        edited(GOOD + "keys: {open: j}\n", 30.0)
+        await settle(pilot)
+        assert "key j is both" in text(app)
+        edited(GOOD + "keys: {open: x}\ntheme: light\n", 40.0)
+        await settle(pilot)
+        assert app.theme == "specops-light"
+        await pilot.press("4")
+        await pilot.pause()
+        edited(GOOD + "  k99: {host: ct129, model: /m, port: 8001}\n", 41.0)
+        assert "k99" not in app.config.servers  # looked less than two seconds ago
+
+
+def test_a_theme_that_does_not_exist_is_one_error() -> None:
+    with pytest.raises(ConfigError, match="no theme 'drak'"):
+        fake.app(config=fake.config(theme="drak"))
