@@ -172,7 +172,7 @@ class Scheduler:
         """
         self.link.send({"op": "ready", "capacity": self._capacity()})
         while True:
-            for message in self.link.receive(block=not self.queue and not self.running):
+            for message in self._receive():
                 if message["op"] == "stop":
                     return
                 self._handle(message)
@@ -182,6 +182,13 @@ class Scheduler:
             elif self.running:
                 self._step()
             self.busy_since = None
+
+    def _receive(self) -> list[Message]:
+        """What has arrived; waits while there is nothing to do, and takes that off the interval."""
+        began = time.perf_counter()
+        messages = self.link.receive(block=not self.queue and not self.running)
+        self.stats.began += time.perf_counter() - began
+        return messages
 
     def _handle(self, message: Message) -> None:
         if message["op"] == "generate":

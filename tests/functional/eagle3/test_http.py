@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import openai
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from .live import Live, serving
 
 pytestmark = pytest.mark.server
-QUESTION = [{"role": "user", "content": "What does NCCL_PROTO=LL do?"}]
+QUESTION: list[Any] = [{"role": "user", "content": "What does NCCL_PROTO=LL do?"}]
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +23,7 @@ def client(server: Live) -> Iterator[openai.OpenAI]:
 
 
 def test_chat_answers_an_operations_question(client: openai.OpenAI) -> None:
-    answer = client.chat.completions.create(model="any", messages=QUESTION, temperature=0)  # type: ignore[arg-type]
+    answer = client.chat.completions.create(model="any", messages=QUESTION, temperature=0)
     text = answer.choices[0].message.content
     assert text is not None
     assert "low latency" in text
@@ -32,9 +33,9 @@ def test_chat_answers_an_operations_question(client: openai.OpenAI) -> None:
 
 
 def test_a_stream_adds_up_to_the_whole_answer(client: openai.OpenAI) -> None:
-    whole = client.chat.completions.create(model="any", messages=QUESTION, temperature=0.7, seed=5)  # type: ignore[arg-type]
+    whole = client.chat.completions.create(model="any", messages=QUESTION, temperature=0.7, seed=5)
     chunks = list(client.chat.completions.create(
-        model="any", messages=QUESTION, temperature=0.7, seed=5, stream=True,  # type: ignore[arg-type]
+        model="any", messages=QUESTION, temperature=0.7, seed=5, stream=True,
         stream_options={"include_usage": True},
     ))  # fmt: skip
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
@@ -71,8 +72,8 @@ def test_stop_string_is_cut_off_and_never_streamed(client: openai.OpenAI) -> Non
 
 def test_logprobs_of_the_chosen_tokens(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(
-        model="any", messages=QUESTION, temperature=0, max_tokens=6, logprobs=True  # type: ignore[arg-type]
-    )  # fmt: skip
+        model="any", messages=QUESTION, temperature=0, max_tokens=6, logprobs=True
+    )
     assert answer.choices[0].logprobs is not None
     content = answer.choices[0].logprobs.content
     assert content is not None

@@ -157,8 +157,8 @@ def test_a_draft_with_too_short_a_context_fails_after_the_target(tmp_path: Path)
 
 
 def test_partial_speculative_flags_end_at_once_with_1(tmp_path: Path) -> None:
-    with serving(tmp_path, "--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path",
-                 str(paths().draft), "--speculative-eagle-topk", "4", ready=False) as live:  # fmt: skip
+    partial = [*CHAIN[:4], "--speculative-eagle-topk", "4"]
+    with serving(tmp_path, *partial, ready=False) as live:
         assert live.process.wait(PATIENCE) == 1
         assert "AssertionError" in live.text()
         assert "Load weight begin" not in live.text()

@@ -92,7 +92,8 @@ def test_unknown_paths_and_methods(server: Live) -> None:
 
 def idle(server: Live) -> bool:
     load = json.loads(server.get("/v1/loads")[1])["loads"][0]
-    return load["num_running_reqs"] == load["num_waiting_reqs"] == load["num_used_tokens"] == 0
+    counts = ("num_running_reqs", "num_waiting_reqs", "num_used_tokens")
+    return all(load[name] == 0 for name in counts)
 
 
 def until_idle(server: Live) -> None:

@@ -41,10 +41,14 @@ def chat_prompts(count: int) -> list[list[int]]:
 
 
 def code_prompts(count: int) -> list[list[int]]:
-    """Beginnings from held-out modules of the standard library."""
-    files = corpus.held_out_files()
-    picked = [files[i * len(files) // count] for i in range(count)]
-    return [tokenizer().encode(path.read_text("utf-8")[200:800]).ids[:48] for path in picked]
+    """The 48 tokens from the line in the middle of held-out modules of the standard library."""
+    files = [path for path in corpus.held_out_files() if path.stat().st_size > 4000]
+    found = []
+    for number in range(count):
+        text = files[number * len(files) // count].read_text("utf-8")
+        begin = text.index("\n", len(text) // 2) + 1
+        found.append(tokenizer().encode(text[begin : begin + 400]).ids[:48])
+    return found
 
 
 def greedy(number: int) -> SamplingParams:

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from eagle3.engine import Sequence
-from eagle3.sampling import distribution, uniform
+from eagle3.sampling import distribution, draw, uniform
 from eagle3.sampling_params import SamplingParams
 from tests import scale
 
 from . import support
 
-CHAINS = [(1,), (2,), (3,), (4,), (5,)]
-TREES = [(3, 2, 6), (5, 4, 8), (3, 4, 16)]
+CHAINS: list[tuple[int, ...]] = [(1,), (2,), (3,), (4,), (5,)]
+TREES: list[tuple[int, ...]] = [(3, 2, 6), (5, 4, 8), (3, 4, 16)]
 TOKENS = 64 if scale.SHARE >= 1 else 20
 
 
@@ -103,10 +103,11 @@ def test_samples_follow_the_targets_distribution(temperature: float) -> None:
             params = SamplingParams(temperature=temperature)
             wanted = distribution(engine.target.logits(hidden[-1:]), params)[0]
             draws = scale.count(200_000)
-            numbers = torch.tensor(
-                [uniform(seed, len(prompt)) for seed in range(draws)], dtype=torch.float64
-            )
-            tokens = torch.searchsorted(wanted.cumsum(0), numbers * wanted.sum(), right=True)
+            parts = [range(first, min(first + 1000, draws)) for first in range(0, draws, 1000)]
+            tokens = torch.cat([
+                draw(wanted.expand(len(seeds), -1), [uniform(seed, len(prompt)) for seed in seeds])
+                for seeds in parts
+            ])  # fmt: skip
             counts = torch.bincount(tokens, minlength=len(wanted)).double()
             common = wanted * draws >= 5
             expected = torch.cat((wanted[common], wanted[~common].sum()[None])) * draws
