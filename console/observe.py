@@ -202,7 +202,7 @@ class Eye:
             return told or Phase.SPAWN
         if run is None and not (self.follower and self.follower.machine.known):
             return Phase.STOPPED
-        if run is not None and run.outcome in ("stopped", "killed"):
+        if run is not None and run.outcome in ("stopped", "killed", "exit 0"):
             return Phase.STOPPED
         if told in (Phase.DRAINING, Phase.STOPPED):
             return Phase.STOPPED

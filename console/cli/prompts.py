@@ -31,7 +31,8 @@ class TerminalPrompts:
         sys.stderr.write("Compare it with the host's own. Type yes to trust it: ")
         sys.stderr.flush()
         async with self._turn:
-            return (await asyncio.to_thread(sys.stdin.readline)).strip() == "yes"
+            answer: str = await asyncio.to_thread(sys.stdin.readline)
+        return answer.strip() == "yes"
 
 
 def prompts() -> Prompts:

@@ -1,0 +1,252 @@
+"""Plan a launch: what is written, what is started, how it is watched."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from console.actions.codec import encode
+from console.actions.journal import new_plan_id
+from console.config.presets import Presets
+from console.errors import UsageError
+from console.model import Finding, Plan, Run, Server, Step, StepKind
+from console.runners.prepare import Ground, Prepared, new_run_id, prepare
+from console.runners.settings import Choice, Settings, merge
+from console.runners.systemd import Unit, UnitLaunch, command_of, launch_of, systemctl
+
+WATCH_S = 3600.0
+"""Bound on watching a start where none is given; single phases have their own, shorter bounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One launch put together: the run to record and the steps that start it."""
+
+    run: Run
+    settings: Settings
+    steps: tuple[Step, ...]
+    summary: tuple[str, ...] = ()
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The command line that will run."""
+        return self.run.argv
+
+
+def start_process(
+    server: Server, settings: Settings, ground: Ground, *, host: str, by: str, now: float
+) -> Start:
+    """A launch by the process runner."""
+    made = prepare(server, settings, ground, run_id=new_run_id(), launched_by=by, now=now)
+    run = replace(made.run, host=host)
+    step = launch_step(run, made)
+    return Start(run, settings, (step,), (f"log: {run.log}",))
+
+
+def launch_step(run: Run, made: Prepared | None = None) -> Step:
+    """The step that starts a process of its own and writes its run record."""
+    params: dict[str, Any] = {"run": encode(run)}
+    if made is not None and made.config:
+        params |= {"config_path": made.config_path, "config": dict(made.config)}
+    return Step(
+        StepKind.LAUNCH,
+        run.host,
+        f"start {run.server} as run {run.run_id}",
+        argv=run.argv,
+        dangerous=True,
+        verify="it can be executed; it runs in a unit or session of its own",
+        timeout_s=60.0,
+        params=params,
+    )
+
+
+def start_unit(
+    server: Server, settings: Settings, unit: Unit, *, host: str, by: str, now: float,
+    version: str | None = None,
+) -> Start:  # fmt: skip
+    """A launch by systemd: the drop-in, then the unit."""
+    run_id = new_run_id()
+    made = launch_of(unit, settings, run_id=run_id, version=version)
+    base = command_of(unit)
+    run = Run(
+        run_id=run_id,
+        server=server.name,
+        engine=server.engine,
+        host=host,
+        argv=made.argv,
+        env={name: value for name, value in made.env.items() if name in settings.env},
+        cwd=base.cwd or "/",
+        log=base.log or "",
+        port=server.port,
+        launcher=None,
+        session=None,
+        unit=unit.name,
+        launched_at=now,
+        launched_by=by,
+        model=_value(made.argv, "--model-path") or server.model,
+        draft=_value(made.argv, "--speculative-draft-model-path") or server.draft,
+        speculative=settings.speculative,
+        nccl=settings.nccl,
+    )
+    return Start(run, settings, unit_steps(run, unit, made), _unit_summary(unit, made))
+
+
+def unit_steps(run: Run, unit: Unit, made: UnitLaunch) -> tuple[Step, ...]:
+    """Write the drop-in, then start."""
+    manager = systemctl(unit.user)
+    write = write_step(run.host, unit.drop_in_path, made.text, before=unit.drop_in, manager=manager)
+    start = Step(
+        StepKind.START_UNIT,
+        run.host,
+        f"start unit {unit.name} as run {run.run_id}",
+        argv=(*manager, "start", "--no-block", unit.name),
+        dangerous=True,
+        verify="systemd takes the job",
+        timeout_s=30.0,
+        params={"run": encode(run), "unit": unit.name, "systemctl": list(manager)},
+    )
+    return (write, start)
+
+
+def write_step(
+    host: str, path: str, text: str | None, *, before: str | None, manager: Sequence[str]
+) -> Step:
+    """Replace (or, with ``None``, remove) a drop-in; undone by writing what was there before."""
+    return Step(
+        StepKind.WRITE_UNIT,
+        host,
+        f"write {path}" if text is not None else f"remove {path}",
+        dangerous=True,
+        verify="the file holds exactly this; systemd has read it again",
+        timeout_s=30.0,
+        params={"path": path, "text": text, "before": before, "systemctl": list(manager)},
+    )
+
+
+def _unit_summary(unit: Unit, made: UnitLaunch) -> tuple[str, ...]:
+    if made.foreign_edit is None:
+        return ()
+    lines = difflib.unified_diff(
+        made.foreign_edit.splitlines(), made.text.splitlines(), "now", "after", lineterm="", n=1
+    )
+    return (f"{unit.drop_in_path} was edited by hand; this replaces it:", *lines)
+
+
+def start_container(
+    server: Server, settings: Settings, *, host: str, by: str, now: float, chosen: bool
+) -> Start:
+    """A launch by docker: the container as it was made.
+
+    Raises:
+        UsageError: presets were asked for; a container keeps the flags it was made with.
+    """
+    name = server.runner.container or ""
+    if chosen:
+        hint = "make it anew with the flags of `specops presets show`, then launch"
+        raise UsageError(
+            f"container '{name}' keeps the flags it was made with", place=server.name, hint=hint
+        )
+    argv = ("docker", "start", name)
+    run = Run(
+        run_id=new_run_id(), server=server.name, engine=server.engine, host=host, argv=argv,
+        env={}, cwd="/", log="", port=server.port, launcher=None, session=None, unit=None,
+        launched_at=now, launched_by=by, model=server.model, draft=server.draft,
+    )  # fmt: skip
+    step = Step(
+        StepKind.RUN, host, f"start container {name}", argv=argv, dangerous=True, timeout_s=60.0
+    )
+    return Start(run, settings, (step,))
+
+
+def watch_step(server: Server, host: str, run_id: str | None, timeout_s: float) -> Step:
+    """Follow the start until it is ready, has failed or stalls."""
+    return Step(
+        StepKind.WATCH,
+        host,
+        f"watch {server.name} until it is ready",
+        verify="/health 200 and the ready line, then one real completion",
+        timeout_s=timeout_s,
+        params={"server": server.name, "run_id": run_id},
+    )
+
+
+def preflight_step(host: str, command: Sequence[str], findings: Sequence[Finding]) -> Step:
+    """The check before anything is touched; own rules have spoken, the engine is asked now."""
+    errors = sum(f.severity.value == "error" for f in findings)
+    return Step(
+        StepKind.PREFLIGHT,
+        host,
+        f"preflight: {len(findings)} findings, {errors} errors",
+        argv=tuple(command),
+        verify="no error from the rules or from the engine's own argument check",
+        timeout_s=25.0,
+        params={"errors": errors},
+    )
+
+
+def plan_launch(
+    server: Server, start: Start, *, host: str, now: float,
+    findings: Sequence[Finding] = (), preflight: bool = True, watch_s: float = WATCH_S,
+) -> Plan:  # fmt: skip
+    """Preflight → launch → watch."""
+    steps = [preflight_step(host, start.argv, findings)] if preflight else []
+    steps += [*start.steps, watch_step(server, host, start.run.run_id, watch_s)]
+    return Plan(
+        id=new_plan_id("launch"),
+        action="launch",
+        host=host,
+        server=server.name,
+        steps=tuple(steps),
+        created_at=now,
+        summary=(f"launch {server.name} with {start.settings.label}", *start.summary),
+        findings=tuple(findings),
+    )
+
+
+def changes(before: Run | None, after: Run) -> tuple[str, ...]:
+    """What differs from an earlier run, one line a flag or variable: name, before, after."""
+    if before is None:
+        return ()
+    old, new = _flags(before.argv), _flags(after.argv)
+    lines = [
+        f"{name}  {old.get(name, '(unset)')}  →  {new.get(name, '(unset)')}"
+        for name in sorted({*old, *new})
+        if old.get(name) != new.get(name) and name != "--config"
+    ]
+    for name in sorted({*before.env, *after.env} - {"SPECOPS_RUN_ID", "PYTHONPATH"}):
+        if before.env.get(name) != after.env.get(name):
+            was, is_ = (e.get(name, "(unset)") for e in (before.env, after.env))
+            lines.append(f"{name}  {was}  →  {is_}")
+    if not lines:
+        return (f"nothing changes against run {before.run_id}",)
+    what = f"{len(lines)} setting" + ("s" if len(lines) > 1 else "")
+    return (f"this changes {what} against run {before.run_id}", *(f"  {line}" for line in lines))
+
+
+def _flags(argv: Sequence[str]) -> Mapping[str, str]:
+    out: dict[str, str] = {}
+    name = ""
+    for word in argv:
+        if word.startswith("--"):
+            name, eq, value = word.partition("=")
+            out[name] = value if eq else ""
+        elif name:
+            out[name] = f"{out[name]} {word}".strip()
+    return {key: value or "(set)" for key, value in out.items()}
+
+
+def _value(argv: Sequence[str], flag: str) -> str | None:
+    return _flags(argv).get(flag)
+
+
+def settings_for(server: Server, presets: Presets, choice: Choice | None) -> Settings:
+    """The settings of a launch; here so that callers need one module."""
+    return merge(server, presets, choice)
+
+
+def config_text(values: Mapping[str, str]) -> bytes:
+    """A YAML file of flags: JSON strings are YAML, and no quoting rule is left to chance."""
+    return "".join(f"{name}: {json.dumps(value)}\n" for name, value in values.items()).encode()

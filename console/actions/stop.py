@@ -1,0 +1,139 @@
+"""Plan the end of a server: let requests finish, end its processes, clean, verify."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from console.actions.codec import encode
+from console.actions.journal import new_plan_id
+from console.actions.kill import KillOptions, plan_kill
+from console.actions.launch import launch_step
+from console.attribution import Found
+from console.model import (
+    Host,
+    Plan,
+    Process,
+    Run,
+    Server,
+    ServerState,
+    Snapshot,
+    Step,
+    StepKind,
+    Zombie,
+    ZombieKind,
+)
+from console.runners.prepare import RUN_VARIABLE, new_run_id
+
+DRAIN_S = 30.0
+"""Requests under way get so long to finish before the first signal."""
+TERM_S = 30.0
+"""From SIGTERM to SIGKILL. A server that drains by itself is asked to after ours has drained."""
+_NAME = "stop"
+
+
+def plan_stop(
+    server: Server,
+    found: Found,
+    state: ServerState | None,
+    snapshot: Snapshot,
+    runs: Sequence[Run],
+    *,
+    host: Host,
+    drain_s: float = DRAIN_S,
+) -> Plan:
+    """Drain → end → clean → verify; a plan without steps where nothing runs."""
+    tops = _tops(found.processes)
+    marked = [_as_zombie(p, found) for p in tops]
+    base = plan_kill(
+        marked,
+        snapshot,
+        runs,
+        host=host,
+        servers={server.name: server},
+        options=KillOptions(drain_s=TERM_S, named=frozenset({_NAME})),
+    )
+    steps = base.steps
+    if steps:
+        steps = (drain_step(server, found, state, host.name, drain_s), *steps)
+    who = found.main.id.pid if found.main else None
+    count = len(found.processes)
+    line = (
+        f"stop {server.name}: pid {who}, {count} processes"
+        if steps
+        else f"{server.name} is not running"
+    )
+    left = tuple(text for text in base.summary if text.startswith("left alone"))
+    return Plan(
+        id=new_plan_id("stop"),
+        action="stop",
+        host=host.name,
+        server=server.name,
+        steps=steps,
+        created_at=snapshot.time,
+        summary=(line, *left),
+    )
+
+
+def _tops(processes: Sequence[Process]) -> list[Process]:
+    """The processes whose parent is not of the server: the rest is their family."""
+    pids = {p.id.pid for p in processes}
+    return [p for p in processes if p.ppid not in pids]
+
+
+def _as_zombie(process: Process, found: Found) -> Zombie:
+    """A process an operator names for the end, in the form that kill plans are made from."""
+    return Zombie(
+        id=_NAME,
+        kind=ZombieKind.FOREIGN,
+        pid=process.id.pid,
+        process=process.id,
+        start_time=None,
+        user=process.user,
+        score=1.0,
+        evidence=("named by the operator",),
+        killable=True,
+        run_id=found.run.run_id if found.run else None,
+        title=process.title,
+    )
+
+
+def drain_step(
+    server: Server, found: Found, state: ServerState | None, host: str, drain_s: float
+) -> Step:
+    """Wait for requests under way, then note in the run's record that it was stopped on purpose."""
+    running = state.running_requests if state else None
+    queued = state.queued_requests if state else None
+    known = running is not None
+    busy = (running or 0) + (queued or 0)
+    what = f"{running} running, {queued or 0} queued" if known else "how many is not known"
+    params: dict[str, Any] = {"server": server.name}
+    if found.run is not None:
+        params["run_id"] = found.run.run_id
+        params["again"] = encode(launch_step(again(found.run)))
+    return Step(
+        StepKind.DRAIN,
+        host,
+        f"let requests finish ({what})",
+        verify="no request is running, or the time is up",
+        timeout_s=drain_s if busy or not known else 2.0,
+        params=params,
+    )
+
+
+def again(run: Run) -> Run:
+    """The same launch once more, as a run of its own: what undo of a stop starts."""
+    run_id = new_run_id()
+    return replace(
+        run,
+        run_id=run_id,
+        env={**run.env, RUN_VARIABLE: run_id},
+        log=run.log.replace(run.run_id, run_id),
+        launcher=None,
+        session=None,
+        outcome=None,
+        ended_at=None,
+        phases=(),
+        adopted=False,
+    )

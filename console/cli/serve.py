@@ -1,0 +1,312 @@
+"""``launch``, ``stop``, ``relaunch`` and ``watch``: a server's life from the command line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from console.cli.common import Cli, common, confirm, connected, run_async
+from console.cli.output import duration, paint, print_json, say, warn
+from console.errors import PreflightFailed, UsageError
+
+if TYPE_CHECKING:
+    from console.model import Plan, Server, ServerState, StepResult
+    from console.planner import Planner
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options of a command that serves."""
+
+    preset: str | None = None
+    nccl: str | None = None
+    wait: bool = True
+    timeout: float | None = None
+    skip_preflight: bool = False
+    dry_run: bool = False
+    yes: bool = False
+    rollback: bool = False
+
+
+def serving(*, presets: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options that launch, stop and relaunch share."""
+    options = [
+        click.option("--dry-run", is_flag=True, help="Show the plan; exit 1 if it would act."),
+        click.option("--yes", is_flag=True, help="Do not ask."),
+        click.option("--timeout", type=click.FloatRange(1), metavar="S", help="Bound on it, s."),
+    ]
+    if presets:
+        options += [
+            click.option("--preset", metavar="P", help="A speculative or server preset."),
+            click.option("--nccl", metavar="N", help="An NCCL preset."),
+            click.option("--wait/--no-wait", default=True, help="Watch until ready (default)."),
+            click.option("--skip-preflight", is_flag=True, help="Start it even if it would fail."),
+        ]
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+@click.command()
+@click.argument("server")
+@serving(presets=True)
+@common()
+def launch(cli: Cli, server: str, **options: Any) -> int:
+    """Start a server: preflight, launch, watch until it is ready."""
+    return run_async(_serve(cli, "launch", server, Asked(**options)))
+
+
+@click.command()
+@click.argument("server")
+@serving(presets=False)
+@common()
+def stop(cli: Cli, server: str, **options: Any) -> int:
+    """Stop a server: let requests finish, end its processes, clean up, verify memory."""
+    return run_async(_serve(cli, "stop", server, Asked(**options)))
+
+
+@click.command()
+@click.argument("server")
+@serving(presets=True)
+@click.option("--rollback", is_flag=True, help="If it fails, start the last run that served.")
+@common()
+def relaunch(cli: Cli, server: str, **options: Any) -> int:
+    """Preflight, stop, clean, verify memory, launch, watch. Refuses before anything is stopped."""
+    return run_async(_serve(cli, "relaunch", server, Asked(**options)))
+
+
+@click.command()
+@click.argument("server")
+@click.option("--timeout", type=click.FloatRange(1), metavar="S", help="Give up after so long.")
+@common()
+def watch(cli: Cli, server: str, timeout: float | None) -> int:
+    """Follow a start until it is ready (0), has failed (6) or stalls (7)."""
+    return run_async(_watch(cli, server, timeout))
+
+
+# ---- plans
+
+
+async def _serve(cli: Cli, action: str, name: str, asked: Asked) -> int:
+    from console.actions.audit import AuditLog
+    from console.planner import Planner
+
+    check_asked(asked)
+    config = cli.config()
+    server = config.server(name)
+    presets = cli.presets()
+    audit = AuditLog()
+    started = time.monotonic()
+    async with connected(config, config.host(server.host)) as remote:
+        planner = Planner(remote, config, presets, audit.user)
+        plan = await _plan(planner, action, server, asked)
+        timings = {"plan_s": round(time.monotonic() - started, 3)}
+        refused = _errors(plan)
+        if asked.dry_run:
+            return _dry_run(cli, plan, refused)
+        if not plan.steps:
+            return _nothing(cli, server, plan)
+        if refused:
+            return _refuse(cli, plan, timings)
+        if not cli.json:
+            _say_plan(plan)
+        confirm(f"{plan.summary[0]} on {plan.host}?", yes=asked.yes)
+        from console.cli.serving_run import carry_out
+
+        return await carry_out(cli, remote, config, audit, plan, asked, timings)
+
+
+async def _plan(planner: Planner, action: str, server: Server, asked: Asked) -> Plan:
+    from console.actions.launch import WATCH_S
+    from console.planner import Options
+    from console.runners.settings import choose
+
+    options = Options(preflight=not asked.skip_preflight, watch_s=asked.timeout or WATCH_S)
+    if action == "stop":
+        return await planner.stop(server, options)
+    choice = choose(planner.presets, asked.preset, asked.nccl)
+    make = planner.launch if action == "launch" else planner.relaunch
+    return await make(server, choice, options)
+
+
+def _errors(plan: Plan) -> list[str]:
+    return [f.message for f in plan.findings if f.severity.value == "error"]
+
+
+def _dry_run(cli: Cli, plan: Plan, refused: list[str]) -> int:
+    from console.actions.plan import plan_to_json
+
+    document = plan_to_json(plan)
+    if cli.json:
+        print_json(
+            {
+                "server": plan.server,
+                "outcome": "refused" if refused else None,
+                "dry_run": True,
+                "phase": None,
+                "seconds": 0.0,
+                "phases": [],
+                "diagnosis": None,
+                "plan": document["steps"],
+                "plan_id": plan.id,
+                "summary": document["summary"],
+                "findings": document["findings"],
+            }
+        )
+    else:
+        _say_plan(plan)
+    if refused:
+        return 5
+    return 1 if plan.steps else 0
+
+
+def _nothing(cli: Cli, server: Server, plan: Plan) -> int:
+    """Nothing to do: it is stopped already."""
+    if cli.json:
+        print_json(document(server.name, "stopped", plan, "stopped", 0.0))
+    else:
+        say(plan.summary[0])
+    return 0
+
+
+def _refuse(cli: Cli, plan: Plan, timings: dict[str, float]) -> int:
+    if cli.json:
+        print_json({**document(plan.server or "", "refused", plan, None, 0.0), "timings": timings})
+        warn("; ".join(_errors(plan)), head="specops: preflight")
+        return PreflightFailed.exit_code
+    _say_plan(plan)
+    raise PreflightFailed(
+        "; ".join(_errors(plan)),
+        place=plan.server or "",
+        hint="nothing was touched; --skip-preflight starts it all the same",
+    )
+
+
+def document(
+    server: str,
+    outcome: str | None,
+    plan: Plan | None,
+    phase: str | None,
+    seconds: float,
+    **more: Any,
+) -> dict[str, Any]:
+    """The contract's document of launch, relaunch, watch and stop."""
+    from console.actions.plan import plan_to_json
+
+    body = plan_to_json(plan) if plan is not None else None
+    return {
+        "server": server,
+        "outcome": outcome,
+        "phase": phase,
+        "seconds": round(seconds, 3),
+        "phases": [],
+        "diagnosis": None,
+        "plan": body["steps"] if body else [],
+        "plan_id": plan.id if plan else None,
+        "findings": body["findings"] if body else [],
+        **more,
+    }
+
+
+def _say_plan(plan: Plan) -> None:
+    from console.actions.plan import plan_lines
+    from console.text import clean
+
+    for line in plan_lines(plan):
+        say(line)
+    for finding in plan.findings:
+        style = {"error": "red", "warning": "yellow"}.get(finding.severity.value, "dim")
+        say(paint(clean(f"  {finding.severity.value}: {finding.message}"), style))
+        if finding.fix:
+            say(clean(f"      fix: {finding.fix}"))
+
+
+# ---- watch
+
+
+async def _watch(cli: Cli, name: str, bound_s: float | None) -> int:
+    from console.cli.documents import phases_to_json
+    from console.diagnosis import diagnosis_to_json
+    from console.watching import Watcher
+
+    config = cli.config()
+    server = config.server(name)
+    async with connected(config, config.host(server.host), read_only=True) as remote:
+        watcher = Watcher(remote, server, None if cli.json else StateLine(name))
+        try:
+            watched = await watcher.watch(bound_s)
+        finally:
+            await watcher.close()
+    state = watched.state
+    if cli.json:
+        diagnosis = diagnosis_to_json(state.diagnosis) if state.diagnosis else None
+        print_json(
+            {
+                **document(name, watched.outcome, None, state.phase.value, watched.seconds),
+                "phases": phases_to_json(state),
+                "diagnosis": diagnosis,
+                "detail": watched.detail,
+                "health": state.health.value,
+                "run_id": state.run_id,
+            }
+        )
+    else:
+        say_end(name, watched.outcome, watched.detail, state, watched.seconds)
+    return exit_of(watched.outcome)
+
+
+def exit_of(outcome: str) -> int:
+    """The exit code of an outcome: a stopped server is not ready, and nothing has failed."""
+    return {"ready": 0, "stopped": 1, "failed": 6, "stalled": 7, "refused": 5}[outcome]
+
+
+class StateLine:
+    """Says each new phase on stderr, once."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._last = ""
+
+    def __call__(self, state: ServerState) -> None:
+        """Show a state if it is another phase than before."""
+        text = f"{state.phase.value}, health {state.health.value}"
+        if text != self._last:
+            self._last = text
+            warn(text, head=self._name)
+
+
+def say_end(name: str, outcome: str, detail: str, state: ServerState, seconds: float) -> None:
+    """How it ended, for people: phases with their times, then the diagnosis."""
+    from console.cli.logs import say_diagnosis
+
+    for span in state.phases:
+        if span.phase.value not in ("ready", "failed", "stopped"):
+            say(f"  {span.phase.value:<16} {duration(span.seconds):>12}")
+    style = {"ready": "green", "failed": "red", "stalled": "yellow"}.get(outcome, "bold")
+    text = f"{name} {outcome.upper()} after {duration(seconds)}"
+    say(paint(text, style, "bold") + (f"  {detail}" if detail else ""))
+    if state.diagnosis is not None:
+        say_diagnosis(state.diagnosis)
+
+
+def results_by_kind(plan: Plan, results: list[StepResult]) -> dict[str, float]:
+    """Seconds per kind of step, for the named timings."""
+    out: dict[str, float] = {}
+    for result in results:
+        key = f"{plan.steps[result.step].kind.value.replace('-', '_')}_s"
+        out[key] = round(out.get(key, 0.0) + result.seconds, 3)
+    return out
+
+
+def check_asked(asked: Asked) -> None:
+    """Refuse options that contradict each other."""
+    if asked.rollback and not asked.wait:
+        raise UsageError("--rollback with --no-wait", hint="a rollback follows a failed watch")

@@ -1,0 +1,194 @@
+"""Carry a plan of serving out on the command line, and say how it went."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from console.actions.codec import decode
+from console.actions.executor import Executor
+from console.actions.plan import step_to_json
+from console.actions.serving import EngineCheck, Serving
+from console.cli.documents import phases_to_json
+from console.cli.output import duration, print_json, say, warn
+from console.cli.serve import Asked, StateLine, document, results_by_kind, say_end
+from console.diagnosis import diagnosis_to_json
+from console.errors import SpecopsError
+from console.model import Plan, ServerState, StepKind, StepResult
+from console.runners.settings import Choice
+
+if TYPE_CHECKING:
+    from console.actions.audit import AuditLog
+    from console.cli.common import Cli
+    from console.config import Config
+    from console.remote import Remote
+
+
+async def carry_out(
+    cli: Cli,
+    remote: Remote,
+    config: Config,
+    audit: AuditLog,
+    plan: Plan,
+    asked: Asked,
+    timings: dict[str, float],
+) -> int:
+    """Run the plan and print how it went; returns the exit code."""
+    if not asked.wait:
+        plan = replace(plan, steps=tuple(s for s in plan.steps if s.kind is not StepKind.WATCH))
+    started = time.monotonic()
+    results = await execute(remote, config, audit, plan, quiet=cli.json)
+    seconds = time.monotonic() - started
+    timings |= results_by_kind(plan, results)
+    report = summarise(plan, results, seconds)
+    if report["outcome"] in ("failed", "stalled") and asked.rollback:
+        report["rollback"] = await _rollback(remote, config, audit, plan, cli)
+    if cli.json:
+        print_json({**report, "timings": timings})
+    else:
+        _say(plan, results, report, seconds)
+    notify(config, report)
+    return int(report["exit_code"])
+
+
+async def execute(
+    remote: Remote, config: Config, audit: AuditLog, plan: Plan, *, quiet: bool
+) -> list[StepResult]:
+    """All results of a plan; says each step as it goes unless ``quiet``."""
+    tell = (lambda _state: None) if quiet else StateLine(plan.server or "")
+    serving = Serving(config.servers, engine_check=engine_check(plan), tell=tell)
+    executor = Executor(
+        remote,
+        audit,
+        handlers=serving.handlers(),
+        say=(lambda _line: None) if quiet else (lambda line: warn(f"  {line}")),
+    )
+    results: list[StepResult] = []
+    async for result in executor.execute(plan):
+        results.append(result)
+        step = plan.steps[result.step]
+        if not quiet:
+            text = f"{result.step + 1} {step.kind.value:<10} {result.outcome:<8}"
+            warn(f"{text} {duration(result.seconds):>10}  {result.detail}")
+    return results
+
+
+def engine_check(plan: Plan) -> EngineCheck | None:
+    """How to ask the host's own engine, where the plan has a step that asks."""
+    if not any(step.kind is StepKind.PREFLIGHT for step in plan.steps):
+        return None
+    from console.hostfacts import engine_findings
+
+    return engine_findings
+
+
+def summarise(plan: Plan, results: list[StepResult], seconds: float) -> dict[str, Any]:
+    """The contract's document of how a plan went."""
+    last = results[-1] if results else None
+    step = plan.steps[last.step] if last else None
+    state: ServerState | None = None
+    if last and "state" in last.data:
+        state = decode(ServerState, last.data["state"], place="state")
+    outcome, code = _outcome(plan, last)
+    body = document(
+        plan.server or "", outcome, plan, _phase(state, outcome), seconds, exit_code=code
+    )
+    if state is not None:
+        body["phases"] = phases_to_json(state)
+        body["diagnosis"] = diagnosis_to_json(state.diagnosis) if state.diagnosis else None
+        body["health"] = state.health.value
+        body["run_id"] = state.run_id
+        body["accept_length"] = state.accept_length
+    if last is not None and step is not None:
+        body["detail"] = last.detail
+        body["warnings"] = list(last.data.get("warnings", ()))
+        body["failed_step"] = step_to_json(step) if code else None
+    return body
+
+
+def _outcome(plan: Plan, last: StepResult | None) -> tuple[str, int]:
+    """The word of the contract and the exit code."""
+    if last is None:
+        return "stopped", 0
+    kind = plan.steps[last.step].kind
+    if last.outcome in ("ok", "skipped"):
+        if kind is StepKind.WATCH:
+            return "ready", 0
+        return ("stopped", 0) if plan.action == "stop" else ("launched", 0)
+    if kind is StepKind.PREFLIGHT:
+        return "refused", 5
+    code = int(last.data.get("exit_code", 4 if last.outcome == "refused" else 6))
+    if last.outcome == "refused":
+        return "refused", code
+    return str(last.data.get("outcome", "failed")), code
+
+
+def _phase(state: ServerState | None, outcome: str) -> str | None:
+    if state is not None:
+        return state.phase.value
+    return {"stopped": "stopped", "launched": "spawn"}.get(outcome)
+
+
+async def _rollback(
+    remote: Remote, config: Config, audit: AuditLog, plan: Plan, cli: Cli
+) -> dict[str, Any]:
+    """Start the last run that served, after ending what is left of the failed one."""
+    from console.planner import Options, Planner
+
+    server = config.server(plan.server or "")
+    served = [
+        run
+        for run in await remote.runs()
+        if (run.server == server.name and any(name == "ready" for name, _ in run.phases))
+        or (run.server == server.name and run.outcome == "ready")
+    ]
+    if not served:
+        return {"outcome": "refused", "detail": "no run of it is known to have served"}
+    last = max(served, key=lambda run: run.launched_at)
+    choice = Choice(speculative=last.speculative, nccl=last.nccl)
+    planner = Planner(remote, config, cli.presets(), audit.user)
+    try:
+        back = await planner.relaunch(server, choice, Options(preflight=False))
+        results = await execute(remote, config, audit, back, quiet=cli.json)
+    except SpecopsError as error:
+        return {"outcome": "failed", "detail": str(error)}
+    outcome, _ = _outcome(back, results[-1] if results else None)
+    return {"outcome": outcome, "to_run": last.run_id, "plan_id": back.id}
+
+
+def _say(plan: Plan, results: list[StepResult], report: dict[str, Any], seconds: float) -> None:
+    last = results[-1] if results else None
+    name = plan.server or ""
+    if last is not None and "state" in last.data:
+        state = decode(ServerState, last.data["state"], place="state")
+        say_end(name, str(report["outcome"]), last.detail, state, seconds)
+    else:
+        detail = last.detail if last else ""
+        say(f"{name} {str(report['outcome']).upper()} after {duration(seconds)}  {detail}")
+    if report["exit_code"]:
+        warn(f"plan {plan.id}: specops resume {plan.id}, or specops undo {plan.id}")
+
+
+def notify(config: Config, report: dict[str, Any]) -> None:
+    """Bell, OSC 9 and the operator's own command when a start is ready or has failed."""
+    outcome = str(report["outcome"])
+    if outcome not in ("ready", "failed", "stalled"):
+        return
+    text = f"{report['server']} {outcome}"
+    if sys.stderr.isatty():
+        if config.notify.bell:
+            sys.stderr.write("\a")
+        if config.notify.osc9:
+            sys.stderr.write(f"\x1b]9;{text}\x07")
+        sys.stderr.flush()
+    if config.notify.command:
+        try:
+            subprocess.run(
+                [*config.notify.command, str(report["server"]), outcome],
+                check=False, timeout=10, stdin=subprocess.DEVNULL, stdout=sys.stderr,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            warn(f"the notify command failed: {error}")

@@ -1,0 +1,284 @@
+"""Plans over a connected host: what both faces ask for, made in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from console.actions.clean import plan_clean
+from console.actions.journal import find, new_plan_id, plan_undo, to_resume
+from console.actions.kill import KillOptions, choose, outdated, plan_kill
+from console.actions.launch import (
+    WATCH_S,
+    Start,
+    plan_launch,
+    start_container,
+    start_process,
+    start_unit,
+)
+from console.actions.relaunch import plan_relaunch
+from console.actions.stop import DRAIN_S, plan_stop
+from console.attribution import Found
+from console.config import Config
+from console.config.presets import Presets
+from console.errors import ActionFailed, UsageError
+from console.ground import read_unit, survey
+from console.model import (
+    Finding,
+    HostView,
+    Plan,
+    ProcessId,
+    Run,
+    Server,
+    ServerState,
+    Snapshot,
+    Zombie,
+    ZombieKind,
+)
+from console.observe import Depth, Observer
+from console.preflight import check, from_argv
+from console.remote import Remote
+from console.runners.settings import Choice, merge
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A server as it was when a plan was made."""
+
+    found: Found
+    state: ServerState
+    snapshot: Snapshot
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to serve: bounds in seconds, and whether to check first."""
+
+    preflight: bool = True
+    watch_s: float = WATCH_S
+    drain_s: float = DRAIN_S
+
+
+class Planner:
+    """Makes plans for one host; changes nothing. ``by`` is the operator, for run records."""
+
+    def __init__(self, remote: Remote, config: Config, presets: Presets, by: str) -> None:
+        self.remote = remote
+        self.config = config
+        self.presets = presets
+        self.by = by
+
+    @property
+    def _host(self) -> str:
+        return self.remote.host.name
+
+    async def see(self, server: Server) -> Seen:
+        """Look at one server."""
+        observer = Observer(self.remote, [server])
+        try:
+            view = await observer.observe(Depth.QUICK)
+            found = observer.eyes[server.name].found
+        finally:
+            await observer.close()
+        assert view.snapshot is not None
+        return Seen(found, view.servers[0], view.snapshot, view.runs)
+
+    async def start(self, server: Server, choice: Choice | None, now: float) -> Start:
+        """A launch put together for the server's runner.
+
+        Raises:
+            UsageError: a preset, the runner or the entry does not allow it.
+            ActionFailed: the host lacks the interpreter, the unit, the engine.
+        """
+        settings = merge(server, self.presets, choice)
+        if server.runner.kind == "docker":
+            chosen = choice is not None and choice != Choice()
+            return start_container(
+                server, settings, host=self._host, by=self.by, now=now, chosen=chosen
+            )
+        if server.runner.kind == "systemd":
+            unit = await read_unit(self.remote, server)
+            return start_unit(server, settings, unit, host=self._host, by=self.by, now=now)
+        ground = await survey(self.remote, server)
+        return start_process(server, settings, ground, host=self._host, by=self.by, now=now)
+
+    async def findings(self, start: Start, seen: Seen) -> tuple[Finding, ...]:
+        """Own rules over the launch and the facts of its host; the engine is asked later."""
+        from console.hostfacts import gather  # noqa: PLC0415 - only launches need it
+
+        command = from_argv(start.argv, start.run.env, start.run.cwd)
+        facts = await gather(
+            self.remote,
+            command,
+            seen.snapshot,
+            replaced=frozenset(p.id.pid for p in seen.found.processes),
+        )
+        return check(command, facts)
+
+    async def launch(self, server: Server, choice: Choice | None, options: Options) -> Plan:
+        """Preflight → launch → watch.
+
+        Raises:
+            ActionFailed: it runs already.
+        """
+        seen = await self.see(server)
+        if seen.found.alive:
+            hint = f"specops relaunch {server.name}, or specops watch {server.name}"
+            pid = seen.state.pid
+            raise ActionFailed(
+                f"{server.name} runs already, pid {pid}", place=self._host, hint=hint
+            )
+        start = await self.start(server, choice, seen.snapshot.time)
+        found = await self._check(server, start, seen, options)
+        return plan_launch(
+            server,
+            start,
+            host=self._host,
+            now=seen.snapshot.time,
+            findings=found,
+            preflight=options.preflight and server.runner.kind != "docker",
+            watch_s=options.watch_s,
+        )
+
+    async def _check(
+        self, server: Server, start: Start, seen: Seen, options: Options
+    ) -> tuple[Finding, ...]:
+        if not options.preflight or server.runner.kind == "docker":
+            return ()
+        return await self.findings(start, seen)
+
+    async def stop(self, server: Server, options: Options) -> Plan:
+        """Drain → end → clean → verify; without steps where it does not run."""
+        seen = await self.see(server)
+        return self._stop(server, seen, options)
+
+    def _stop(self, server: Server, seen: Seen, options: Options) -> Plan:
+        return plan_stop(
+            server,
+            seen.found,
+            seen.state,
+            seen.snapshot,
+            seen.runs,
+            host=self.remote.host,
+            drain_s=options.drain_s,
+        )
+
+    async def relaunch(self, server: Server, choice: Choice | None, options: Options) -> Plan:
+        """Preflight → stop → clean → verify → launch → watch."""
+        seen = await self.see(server)
+        start = await self.start(server, choice, seen.snapshot.time)
+        found = await self._check(server, start, seen, options)
+        return plan_relaunch(
+            server,
+            self._stop(server, seen, options),
+            start,
+            before=seen.found.run,
+            findings=found,
+            preflight=options.preflight and server.runner.kind != "docker",
+            watch_s=options.watch_s,
+        )
+
+    async def kill_zombies(
+        self, kinds: Collection[ZombieKind] = (), named: Collection[str] = (), *, deep: bool = True
+    ) -> tuple[Plan, HostView]:
+        """A plan for what is killable on the host, and the view it was made from."""
+        view = await self.observe(deep=deep)
+        return self.kill_plan(view, kinds, named), view
+
+    async def observe(self, *, deep: bool) -> HostView:
+        """Two looks at the whole host."""
+        observer = Observer(self.remote, self.config.servers_on(self._host))
+        try:
+            return await observer.twice(Depth.DEEP if deep else Depth.QUICK)
+        finally:
+            await observer.close()
+
+    def kill_plan(
+        self, view: HostView, kinds: Collection[ZombieKind] = (), named: Collection[str] = ()
+    ) -> Plan:
+        """A kill plan from a view."""
+        assert view.snapshot is not None
+        chosen = choose(view.zombies, kinds=kinds, named=named)
+        plan = plan_kill(
+            chosen.zombies,
+            view.snapshot,
+            view.runs,
+            host=self.remote.host,
+            servers={s.name: s for s in self.config.servers_on(self._host)},
+            options=KillOptions(named=frozenset(named)),
+        )
+        return replace(plan, action="kill-zombies")
+
+    async def still_due(self, plan: Plan) -> str | None:
+        """Why a kill plan is out of date, or nothing: the last look before it is carried out."""
+        if plan.action != "kill-zombies" or not plan.steps:
+            return None
+        view = await self.observe(deep=False)
+        assert view.snapshot is not None
+        return outdated(plan, view.zombies, view.snapshot)
+
+    async def kill(self, processes: Sequence[ProcessId]) -> Plan:
+        """A plan to end exactly these processes, whatever they are, by the operator's word.
+
+        Raises:
+            UsageError: one of them is gone or its number is somebody else's now.
+        """
+        snapshot = await self.remote.snapshot(full=True, artefacts=True)
+        by_id = {p.id: p for p in snapshot.processes}
+        marked: list[Zombie] = []
+        for one in processes:
+            process = by_id.get(one)
+            if process is None:
+                raise UsageError(f"process {one.pid} is gone", place=self._host, hint="look again")
+            marked.append(
+                Zombie(
+                    id=str(one.pid),
+                    kind=ZombieKind.FOREIGN,
+                    pid=one.pid,
+                    process=one,
+                    start_time=None,
+                    user=process.user,
+                    score=1.0,
+                    evidence=("named by the operator",),
+                    killable=True,
+                    title=process.title,
+                )
+            )
+        plan = plan_kill(
+            marked,
+            snapshot,
+            await self.remote.runs(),
+            host=self.remote.host,
+            servers={s.name: s for s in self.config.servers_on(self._host)},
+            options=KillOptions(named=frozenset(str(one.pid) for one in processes)),
+        )
+        return replace(plan, action="kill", summary=(f"end {len(marked)} named processes",))
+
+    async def clean(self, paths: Collection[str] | None = None) -> Plan:
+        """A plan to remove stale leftovers, all of them or those at the given paths."""
+        view = await self.observe(deep=False)
+        assert view.snapshot is not None
+        stale = [
+            z
+            for z in view.zombies
+            if z.kind is ZombieKind.LEFTOVER
+            and z.killable
+            and (paths is None or (z.resource and z.resource.path in paths))
+        ]
+        return Plan(
+            id=new_plan_id("clean"),
+            action="clean",
+            host=self._host,
+            steps=plan_clean(self._host, view.snapshot, stale),
+            created_at=view.snapshot.time,
+            summary=(f"{len(stale)} leftovers",),
+        )
+
+    async def undo(self, plan_id: str) -> Plan:
+        """What undoes a plan."""
+        return plan_undo(await find(self.remote, plan_id))
+
+    async def resume(self, plan_id: str) -> Plan:
+        """The plan that was interrupted, as it was."""
+        return to_resume(await find(self.remote, plan_id)).plan

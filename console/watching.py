@@ -1,0 +1,204 @@
+"""Follow a start until it is ready, has failed, or takes too long."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from console import probe
+from console.errors import ActionFailed, ConfigError, HostError, Refused
+from console.model import Health, Phase, Run, Server, ServerState, Snapshot
+from console.observe import Eye
+from console.phases import limit_s
+from console.remote import Remote, UnitStatus
+from console.secretstore import resolve
+
+TICK_S = 0.3
+FAILED_GRACE_S = 5.0
+"""A server that has logged its end but still runs gets so long to go down by itself."""
+LOW_ACCEPT = 1.05
+"""Accept length counts the bonus token: at 1.0 the target takes none of the draft's tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """How a start went. ``warnings`` are what an operator should know though it serves."""
+
+    outcome: Literal["ready", "stopped", "failed", "stalled"]
+    state: ServerState
+    seconds: float
+    detail: str = ""
+    warnings: tuple[str, ...] = field(default=())
+
+
+class Watcher:
+    """Watches one server on one host; ``tell`` is called with each new state."""
+
+    def __init__(
+        self, remote: Remote, server: Server, tell: Callable[[ServerState], None] | None = None
+    ) -> None:
+        self.remote = remote
+        self.eye = Eye(server)
+        self.server = server
+        self._tell = tell or (lambda _state: None)
+        self._client = probe.open_client(remote.http())
+        self._runs: tuple[Run, ...] = ()
+        self._runs_at = 0.0
+        self._failed_at: float | None = None
+        self._restarts: int | None = None
+
+    async def watch(self, timeout_s: float | None = None) -> Watched:
+        """Until ready, ended, stalled, or the bound is reached.
+
+        Raises:
+            HostError: the link is lost; the server goes on, and so may another watch.
+        """
+        started = time.monotonic()
+        while True:
+            state, snapshot = await self._look()
+            self._tell(state)
+            ended = await self._ended(state, snapshot)
+            elapsed = time.monotonic() - started
+            if ended is not None:
+                outcome, detail = ended
+                return Watched(outcome, await self._final(state), elapsed, detail)
+            if state.phase is Phase.READY and state.health is Health.OK:
+                return Watched("ready", state, elapsed)
+            if (why := self._stalled(state, snapshot)) is not None:
+                return Watched("stalled", state, elapsed, why)
+            if timeout_s is not None and elapsed > timeout_s:
+                return Watched("stalled", state, elapsed, f"not ready within {timeout_s:.0f} s")
+            await asyncio.sleep(TICK_S)
+
+    async def _look(self) -> tuple[ServerState, Snapshot]:
+        snapshot = await self.remote.snapshot()
+        if time.monotonic() - self._runs_at > 2.0:
+            self._runs = tuple(await self.remote.runs())
+            self._runs_at = time.monotonic()
+        state = await self.eye.look(self.remote, self._client, snapshot, self._runs, wait_s=0.1)
+        return state, snapshot
+
+    async def _ended(
+        self, state: ServerState, snapshot: Snapshot
+    ) -> tuple[Literal["failed", "stopped"], str] | None:
+        """Whether it has come to an end, and how, in words."""
+        if self.eye.found.alive:
+            if state.phase is not Phase.FAILED:
+                self._failed_at = None
+                return None
+            self._failed_at = self._failed_at or snapshot.time
+            if snapshot.time - self._failed_at > FAILED_GRACE_S:
+                return "failed", "it logged its end, but processes of it are still there"
+            return None
+        unit = await self._unit()
+        if unit is not None and self._unit_goes_on(unit):
+            return None
+        run = self.eye.found.run
+        if state.phase is Phase.STOPPED:
+            return "stopped", "no run of it" if run is None else f"run {run.run_id} was stopped"
+        return "failed", await self._how(run, unit)
+
+    async def _unit(self) -> UnitStatus | None:
+        name = self.server.runner.unit
+        if name is None:
+            return None
+        return await self.remote.unit_status(name, user_unit=self.server.runner.user_unit)
+
+    def _unit_goes_on(self, unit: UnitStatus) -> bool:
+        """Whether systemd is still at it; a restart by itself counts as the failure it follows."""
+        if self._restarts is None:
+            self._restarts = unit.restarts
+        return (
+            unit.active in ("active", "activating", "reloading")
+            and unit.sub != "auto-restart"
+            and unit.restarts == self._restarts
+        )
+
+    async def _how(self, run: Run | None, unit: UnitStatus | None) -> str:
+        if unit is not None:
+            return f"unit {unit.unit}: {unit.result} (status {unit.exit_status})"
+        ended = await self.remote.exit_status(run.run_id) if run is not None else None
+        if ended is None or ended.code is None:
+            return "its processes are gone"
+        if ended.code < 0:
+            hint = " (SGLang ends itself so after a crash)" if ended.code == -9 else ""
+            return f"killed by signal {-ended.code}{hint}"
+        return f"exited with code {ended.code}"
+
+    async def _final(self, state: ServerState) -> ServerState:
+        """The state after the last words of the log have been read."""
+        last, _ = await self._look()
+        if last.phase is Phase.FAILED or state.phase is not Phase.FAILED:
+            return last
+        return state
+
+    def _stalled(self, state: ServerState, snapshot: Snapshot) -> str | None:
+        follower = self.eye.follower
+        if follower is not None and follower.machine.steps:
+            stall = follower.machine.stalled(snapshot.time, self.eye.learned)
+            if stall is None:
+                return None
+            return f"{stall.phase.value} takes {stall.elapsed_s:.0f} s, at most {stall.limit_s:.0f}"
+        run = self.eye.found.run
+        bound = limit_s(Phase.SPAWN, self.eye.learned)
+        if run is None or bound is None or state.health is Health.OK:
+            return None
+        waited = snapshot.time - run.launched_at
+        return f"no word from it in {waited:.0f} s" if waited > bound + 60.0 else None
+
+    async def confirm(self, watched: Watched) -> Watched:
+        """After ready: one real completion, and whether the draft is any use; keep the times."""
+        url = probe.address(self.server)
+        warnings: list[str] = []
+        key = await self._key()
+        try:
+            await probe.complete(self._client, url, key=key)
+        except HostError as error:
+            warnings.append(f"ready, but {error.message}")
+        counted = await probe.metrics(self._client, url)
+        accept = counted.accept_length if counted else None
+        if accept is not None and accept < LOW_ACCEPT:
+            warnings.append(
+                f"accept length {accept:.2f}: the target takes no token of the draft's; "
+                "is it the draft for this model?"
+            )
+        await self.remember(watched)
+        state = replace(watched.state, accept_length=accept)
+        return replace(watched, state=state, warnings=tuple(warnings))
+
+    async def _key(self) -> str | None:
+        value = self.server.args.get("api-key")
+        if not isinstance(value, str) or not value.startswith("secret:"):
+            return None
+        name = value.removeprefix("secret:")
+        try:
+            return resolve([name])[name]
+        except ConfigError:
+            return None
+
+    async def remember(self, watched: Watched) -> None:
+        """Write into the run's record how it went, unless this session may not write."""
+        run = self.eye.found.run
+        if run is None or self.remote.hello.read_only:
+            return
+        took = tuple(
+            (span.phase.value, round(span.seconds, 3))
+            for span in watched.state.phases
+            if span.seconds is not None
+        )
+        outcome = watched.outcome
+        fresh = next((r for r in await self.remote.runs() if r.run_id == run.run_id), run)
+        if fresh.outcome in ("stopped", "killed"):
+            return
+        try:
+            await self.remote.save_run(replace(fresh, phases=took, outcome=outcome))
+        except (Refused, ActionFailed):  # a record that cannot be kept is no failure of the server
+            return
+
+    async def close(self) -> None:
+        """End open probes; the connection is the caller's."""
+        self.eye.close()
+        await self._client.aclose()
