@@ -116,7 +116,6 @@ class Launcher:
         from eagle3 import asgi  # noqa: PLC0415
 
         frontend, server = asgi.build(self.args, self.client, capacity)
-        served = asyncio.create_task(server.serve())
         tasks = [
             asyncio.create_task(self._watch(self.client.listen())),
             asyncio.create_task(self._warm_up(frontend, server)),
@@ -124,7 +123,7 @@ class Launcher:
             asyncio.create_task(self._quit_running()),
         ]
         try:
-            await served
+            await server.serve()
         except SystemExit:  # uvicorn: the port is taken; it has said so
             return 1
         finally:
