@@ -20,7 +20,7 @@ def detail_lines(
     held = zombies_of(row.view, row.server.name) if row.server else row.loose
     if held:
         count = len(held)
-        text = f"{count} zombie{'s' * (count != 1)} hold {total_memory(held)}"
+        text = f"{total_memory(held)}, in {count} zombie{'s' * (count != 1)}"
         reasons.append(("holds", text))
     indent = 16
     first = True
