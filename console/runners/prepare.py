@@ -151,7 +151,7 @@ def _network_flags(server: Server, settings: Settings, ground: Ground) -> dict[s
         out["node-rank"] = ground.node_rank
         if ground.dist_init_addr:
             out["dist-init-addr"] = ground.dist_init_addr
-    if server.engine == "sglang" and "enable-metrics" not in settings.removed:
+    if server.engine in MODULES and "enable-metrics" not in settings.removed:
         out["enable-metrics"] = True  # accept length and throughput come from /metrics
     return out
 

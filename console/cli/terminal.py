@@ -1,0 +1,85 @@
+"""``specops console``: the terminal app."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from console.cli.common import Cli, common
+from console.errors import UsageError
+
+if TYPE_CHECKING:
+    from console.config import Config
+    from console.config.presets import Presets
+    from console.screens.ports import ActionsPort, FleetPort
+    from console.screens.prompts import ScreenPrompts
+
+
+@click.command()
+@click.option("--read-only", is_flag=True, help="Nothing can be changed: no keys, no verbs for it.")
+@click.option(
+    "--replay", type=click.Path(path_type=Path), metavar="FILE", help="Play a recording back."
+)
+@click.option(
+    "--record", type=click.Path(path_type=Path), metavar="FILE", help="Keep what is seen."
+)
+@common(json=False)
+def console(cli: Cli, read_only: bool, replay: Path | None, record: Path | None) -> int:
+    """Open the terminal app. --demo: this machine, the bundled server, no hosts.yaml."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("the console needs a terminal", hint="specops status, or ssh -t")
+    if replay and record:
+        raise UsageError("--replay and --record together", hint="give one of them")
+    if replay is None and cli.demo and sys.platform == "darwin":
+        replay = _bundled_recording()
+    if replay is not None:
+        return _replay(cli, replay)
+    from console.terminal import run
+
+    config, presets = cli.config(), cli.presets()
+
+    async def opener(prompts: ScreenPrompts) -> tuple[FleetPort, ActionsPort]:
+        return _connect(config, presets, prompts, read_only, record)
+
+    label = "DEMO" if cli.demo else ""
+    return run(config, opener, read_only=read_only, label=label, hosts_file=cli.hosts)
+
+
+def _connect(
+    config: Config, presets: Presets, prompts: ScreenPrompts, read_only: bool, record: Path | None
+) -> tuple[FleetPort, ActionsPort]:
+    from console.fleet import Fleet
+    from console.operations import Operations
+
+    fleet = Fleet(config, prompts, read_only=read_only)
+    if record is not None:
+        from console.recording import Recorder
+
+        fleet.subscribe(Recorder(record).view)
+    return fleet, Operations(fleet, config, presets)
+
+
+def _replay(cli: Cli, path: Path) -> int:
+    from console.replay import Replay
+    from console.terminal import run
+
+    played = Replay(path)
+
+    async def opener(_prompts: ScreenPrompts) -> tuple[FleetPort, ActionsPort]:
+        return played, played
+
+    label = f"REPLAY {path.name}"
+    return run(cli.config(), opener, read_only=True, label=label, hosts_file=cli.hosts)
+
+
+def _bundled_recording() -> Path:
+    """The recording that stands in for a machine without /proc."""
+    from importlib import resources
+
+    path = Path(str(resources.files("console") / "data" / "demo.recording.gz"))
+    if not path.is_file():
+        raise UsageError("this system has no /proc, so it cannot be managed", hint="use Linux")
+    return path

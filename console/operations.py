@@ -1,0 +1,212 @@
+"""What the console can do to its hosts: plans, their execution, logs, commands that look."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from console.actions.audit import AuditLog
+from console.actions.executor import Executor
+from console.actions.journal import PlanRecord, find, to_resume
+from console.actions.serving import Serving
+from console.config import Config
+from console.config.presets import Presets
+from console.errors import HostError, Refused, UsageError
+from console.fleet import Fleet
+from console.model import Finding, Plan, ServerState, StepKind, StepResult, ZombieKind
+from console.planner import Options, Planner
+from console.remote import Cursor, LogChunk, LogSource, Remote
+from console.runners.settings import Choice
+from console.screens.ports import Output
+
+COMMAND_S = 60.0
+RECONNECT_S = 2.0
+LOOKING = frozenset(
+    {"status", "zombies", "preflight", "logs", "diagnose", "runs", "presets", "config", "doctor"}
+)
+"""Commands that may be typed after ``:`` as they are; what changes a host goes through a dialog."""
+CHANGING = frozenset({"save", "init", "--purge", "-f"})
+
+
+class Operations:
+    """Implements :class:`console.screens.ports.ActionsPort` over the fleet's connections."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        config: Config,
+        presets: Presets,
+        *,
+        audit: AuditLog | None = None,
+        say: Callable[[str], None] = lambda _line: None,
+        tell: Callable[[ServerState], None] = lambda _state: None,
+    ) -> None:
+        self.fleet = fleet
+        self.config = config
+        self.presets = presets
+        self.audit_log = audit or AuditLog()
+        self.say = say
+        self.tell = tell
+        self._resumed: dict[str, PlanRecord] = {}
+
+    def _planner(self, host: str) -> Planner:
+        return Planner(
+            self.fleet.remote(host), self.fleet.config, self.presets, self.audit_log.user
+        )
+
+    async def plan(self, action: str, host: str, server: str | None = None, **options: Any) -> Plan:
+        """What an action would do; see :class:`console.screens.ports.ActionsPort`."""
+        planner = self._planner(host)
+        if action == "kill":
+            return await planner.kill(tuple(options["processes"]))
+        if action == "kill-zombies":
+            return await self._kill_zombies(planner, host, options.get("zombies"))
+        if action == "clean":
+            return await planner.clean(options.get("artefacts"))
+        if action in ("undo", "resume"):
+            return await self._history(planner, action, str(options["plan_id"]))
+        if server is None:
+            raise UsageError(f"{action} needs a server")
+        entry = self.fleet.config.server(server)
+        if action == "stop":
+            return await planner.stop(entry, Options())
+        choice = Choice(
+            speculative=options.get("speculative"),
+            nccl=options.get("nccl"),
+            preset=options.get("preset"),
+            change=options.get("change"),
+        )
+        if action == "launch":
+            return await planner.launch(entry, choice, Options())
+        if action == "relaunch":
+            return await planner.relaunch(entry, choice, Options())
+        raise UsageError(f"no action '{action}'")
+
+    async def _kill_zombies(self, planner: Planner, host: str, ids: Any) -> Plan:
+        """From the view on the screen: what the operator sees is what is meant."""
+        view = self.fleet.views[host]
+        if view.snapshot is None:
+            raise HostError("nothing of it is known yet", place=host)
+        fresh = replace(view, snapshot=await planner.remote.snapshot(full=True, artefacts=True))
+        wanted = set(ids or ())
+        if wanted:
+            fresh = replace(fresh, zombies=tuple(z for z in fresh.zombies if z.id in wanted))
+        # A name lifts the vetoes that keep a stranger's process alive, so it is used only where
+        # the operator pointed at one; the dialog has had it typed.
+        foreign = any(z.kind is ZombieKind.FOREIGN for z in fresh.zombies)
+        named = frozenset(wanted) if wanted and foreign else frozenset()
+        return planner.kill_plan(fresh, named=named)
+
+    async def _history(self, planner: Planner, action: str, plan_id: str) -> Plan:
+        if action == "undo":
+            return await planner.undo(plan_id)
+        record = to_resume(await find(planner.remote, plan_id))
+        self._resumed[plan_id] = record
+        return record.plan
+
+    async def execute(self, plan: Plan) -> AsyncIterator[StepResult]:
+        """Do it, step by step; the fleet looks at the host again afterwards.
+
+        Raises:
+            Refused: read-only, the host's lock is taken, or things have changed since.
+        """
+        remote = self.fleet.remote(plan.host)
+        planner = self._planner(plan.host)
+        serving = Serving(
+            self.fleet.config.servers, engine_check=_engine_check(plan), tell=self.tell
+        )
+        executor = Executor(
+            remote,
+            self.audit_log,
+            handlers=serving.handlers(),
+            read_only=self.fleet.read_only,
+            say=self.say,
+            recheck=planner.still_due,
+        )
+        record = self._resumed.pop(plan.id, None)
+        done = record.done if record else None
+        in_doubt = record.in_doubt if record else None
+        try:
+            async for result in executor.execute(plan, done=done, in_doubt=in_doubt):
+                yield result
+        finally:
+            self.fleet.refresh(plan.host)
+
+    async def preflight_stream(self, plan: Plan) -> AsyncIterator[Finding]:
+        """Own rules' findings at once, then what the host's engine says."""
+        for finding in plan.findings:
+            yield finding
+        check = _engine_check(plan)
+        if check is None:
+            return
+        argv = next(step.argv for step in plan.steps if step.kind is StepKind.PREFLIGHT)
+        for finding in await check(self.fleet.remote(plan.host), argv):
+            yield finding
+
+    async def tail(
+        self, host: str, source: LogSource, *, last_lines: int | None = None
+    ) -> AsyncIterator[LogChunk]:
+        """Follow a log; a lost link is waited out and the log resumed where it was."""
+        cursor: Cursor | None = None
+        while True:
+            try:
+                remote: Remote = self.fleet.remote(host)
+                last = last_lines if cursor is None else None
+                async for chunk in remote.tail(source, cursor=cursor, last_lines=last):
+                    cursor = chunk.cursor
+                    yield chunk
+                return
+            except HostError:
+                await asyncio.sleep(RECONNECT_S)
+
+    async def run_command(self, line: str) -> Output:
+        """Run a command that only looks, in a process of its own, bounded in time.
+
+        Raises:
+            UsageError: it is no command, or would never end.
+            Refused: it would change something.
+        """
+        try:
+            words = shlex.split(line)
+        except ValueError as error:
+            raise UsageError(f"{error}", place=line) from error
+        if not words:
+            return Output(0, "")
+        if words[0] not in LOOKING or CHANGING & set(words):
+            raise Refused(f"'{line}' is not run from here", hint="use its key, or a shell")
+        program = "from console.cli import main; main()"
+        argv = [sys.executable, "-c", program, *words, "--hosts", str(self.fleet.config.path)]
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**os.environ, "NO_COLOR": "1"},
+        )
+        try:
+            async with asyncio.timeout(COMMAND_S):
+                text, _ = await process.communicate()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            return Output(7, f"no end within {COMMAND_S:.0f} s")
+        return Output(process.returncode or 0, text.decode("utf-8", "replace"))
+
+    async def audit(self, limit: int = 500) -> list[Mapping[str, Any]]:
+        """The newest entries of the audit file, newest first."""
+        entries = await asyncio.to_thread(lambda: list(self.audit_log.read()))
+        return entries[-limit:][::-1]
+
+
+def _engine_check(plan: Plan) -> Any:
+    """How to ask the host's own engine, where the plan has a step that asks."""
+    if not any(step.kind is StepKind.PREFLIGHT for step in plan.steps):
+        return None
+    from console.hostfacts import engine_findings  # noqa: PLC0415 - only launches need it
+
+    return engine_findings
