@@ -59,6 +59,7 @@ class EngineConfig:
         context: longest prompt plus answer, tokens.
         slots: requests that can run at once.
         chunk: prompt tokens computed in one pass.
+        dtype: "auto", "float32" or "bfloat16".
     """
 
     target: Path
@@ -68,6 +69,18 @@ class EngineConfig:
     slots: int = 8
     chunk: int = 2048
     device: str = "cpu"
+    dtype: str = "auto"
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype:
+    """The number format to compute in.
+
+    On a CPU "auto" is fp32, because bf16 in eager mode is slower. On CUDA it is bf16, as in SGLang,
+    where passes of different shapes may round a near tie differently; fp32 does not.
+    """
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
 
 
 class Engine:
@@ -80,8 +93,7 @@ class Engine:
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
         self.device = torch.device(config.device)
-        # bf16 in eager mode is slower than fp32 on a CPU at this size.
-        self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
+        self.dtype = _dtype(config.dtype, self.device)
         self.target_config: ModelConfig = read_target(config.target)
         self.context = config.context or self.target_config.context
         self.draft_config: ModelConfig | None = None

@@ -109,7 +109,7 @@ class Scheduler:
         slots = args.max_running_requests or 48
         config = EngineConfig(
             Path(args.model_path), draft if params else None, params, args.context_length,
-            slots, args.chunked_prefill_size, args.device,
+            slots, args.chunked_prefill_size, args.device, args.dtype,
         )  # fmt: skip
         engine = Engine(config)
         if args.max_total_tokens:

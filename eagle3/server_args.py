@@ -38,6 +38,7 @@ class ServerArgs:
     host: str = "127.0.0.1"
     port: int = 30000
     device: str = "cpu"
+    dtype: str = "auto"
     context_length: int | None = None
     max_running_requests: int | None = None
     max_total_tokens: int | None = None
@@ -123,7 +124,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--port", type=int, default=30000)
     add("--device", choices=["auto", "cpu", "cuda"], default="auto")
     add("--dtype", choices=["auto", "float32", "bfloat16"], default="auto",
-        help="accepted; fp32 on a CPU, bf16 on CUDA")  # fmt: skip
+        help="what to compute in (fp32 on a CPU, bf16 on CUDA)")  # fmt: skip
     add("--context-length", type=int, help="longest prompt plus answer, tokens (the model's)")
     add("--max-running-requests", type=int, help=f"requests at once ({DEFAULT_RUNNING})")
     add("--max-total-tokens", type=int, help="size of the KV pool, tokens")
