@@ -19,7 +19,7 @@ from console.errors import SpecopsError
 from console.keys import KeyMap, key_name
 from console.model import HostView, ServerState
 from widgets.keybar import KeyBar
-from widgets.paint import Line, Lines, fit, line, width_of
+from widgets.paint import Line, Lines, fit, line, width_of, wrap
 from widgets.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -144,11 +144,12 @@ class Place(Screen[None]):
         bar = self.query_one("#notice", Lines)
         bar.set_class(notice is not None, "-shown")
         if notice is not None:
-            text = f" {notice.text}"
             count = self.specops.notices.unseen
             more = f"  (n: {count} more)" if count > 1 else ""
-            room = max(8, self.size.width - len(more))
-            bar.show([line((fit(text, room), notice.role), (more, "dim"))])
+            room = max(8, self.size.width - len(more) - 1)
+            first, *rest = wrap(notice.text, room, limit=2)  # whole with n
+            lines = [line((" " + fit(first, room), notice.role), (more, "dim"))]
+            bar.show([*lines, *(line((f" {part}", notice.role)) for part in rest)])
 
     # ---- the line for : and /
 

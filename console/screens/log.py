@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.widget import Widget
 
+from console import follower
 from console.errors import SpecopsError
 from console.logsearch import Matcher
 from console.logstore import LogStore
@@ -26,29 +27,12 @@ if TYPE_CHECKING:
 
 def source_of(app: SpecopsApp, host: str, server: str) -> LogSource | None:
     """Where the log of a server is: of its newest run, else as configured."""
-    configured = app.config.servers.get(server)
-    runner = configured.runner if configured else None
-    if (
-        runner is not None
-        and runner.kind == "systemd"
-        and runner.unit
-        and not configured_log(app, server)
-    ):
-        return LogSource(unit=runner.unit)
-    if runner is not None and runner.kind == "docker" and runner.container:
-        return LogSource(container=runner.container)
-    view = app.views.get(host)
+    view, configured = app.views.get(host), app.config.servers.get(server)
     runs = [run for run in view.runs if run.server == server and run.log] if view else []
-    if runs:
-        return LogSource(path=max(runs, key=lambda run: run.launched_at).log)
-    path = configured_log(app, server)
-    return LogSource(path=path) if path and "{" not in path else None
-
-
-def configured_log(app: SpecopsApp, server: str) -> str | None:
-    """The path in hosts.yaml, if there is one."""
-    configured = app.config.servers.get(server)
-    return configured.log if configured else None
+    run = max(runs, key=lambda run: run.launched_at, default=None)
+    if configured is None:
+        return LogSource(path=run.log) if run else None
+    return follower.source_of(configured, run)
 
 
 def name_of(source: LogSource) -> str:
