@@ -105,14 +105,17 @@ class Planner:
 
     async def findings(self, start: Start, seen: Seen) -> tuple[Finding, ...]:
         """Own rules over the launch and the facts of its host; the engine is asked later."""
-        from console.hostfacts import gather  # noqa: PLC0415 - only launches need it
+        from console.hostfacts import Replaced, gather  # noqa: PLC0415 - only launches need it
 
         command = from_argv(start.argv, start.run.env, start.run.cwd)
         facts = await gather(
             self.remote,
             command,
             seen.snapshot,
-            replaced=frozenset(p.id.pid for p in seen.found.processes),
+            replaced=Replaced(frozenset(p.id.pid for p in seen.found.processes), start.run.server),
+            servers=self.config.servers_on(self._host),
+            runs=seen.runs,
+            version=start.version,
         )
         return check(command, facts)
 

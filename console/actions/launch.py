@@ -29,6 +29,7 @@ class Start:
     settings: Settings
     steps: tuple[Step, ...]
     summary: tuple[str, ...] = ()
+    version: str | None = None
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -43,7 +44,7 @@ def start_process(
     made = prepare(server, settings, ground, run_id=new_run_id(), launched_by=by, now=now)
     run = replace(made.run, host=host)
     step = launch_step(run, made)
-    return Start(run, settings, (step,), (f"log: {run.log}",))
+    return Start(run, settings, (step,), (f"log: {run.log}",), ground.version)
 
 
 def launch_step(run: Run, made: Prepared | None = None) -> Step:

@@ -80,9 +80,9 @@ def engine_check(plan: Plan) -> EngineCheck | None:
     """How to ask the host's own engine, where the plan has a step that asks."""
     if not any(step.kind is StepKind.PREFLIGHT for step in plan.steps):
         return None
-    from console.hostfacts import engine_findings
+    from console.enginecheck import ask_engine
 
-    return engine_findings
+    return ask_engine
 
 
 def summarise(plan: Plan, results: list[StepResult], seconds: float) -> dict[str, Any]:
