@@ -138,9 +138,7 @@ class Operations:
             self.fleet.refresh(plan.host)
 
     async def preflight_stream(self, plan: Plan) -> AsyncIterator[Finding]:
-        """Own rules' findings at once, then what the host's engine says."""
-        for finding in plan.findings:
-            yield finding
+        """What the host's own engine says; own rules' findings are in the plan already."""
         check = _engine_check(plan)
         if check is None:
             return
@@ -207,6 +205,6 @@ def _engine_check(plan: Plan) -> Any:
     """How to ask the host's own engine, where the plan has a step that asks."""
     if not any(step.kind is StepKind.PREFLIGHT for step in plan.steps):
         return None
-    from console.hostfacts import engine_findings  # noqa: PLC0415 - only launches need it
+    from console.enginecheck import ask_engine  # noqa: PLC0415 - only launches need it
 
-    return engine_findings
+    return ask_engine
