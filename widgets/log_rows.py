@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+from rich.cells import set_cell_size
+
 from console.loglines import Kind, rank_of
 from console.logsearch import Matcher, Search
 from console.logstore import LogStore
-from widgets.paint import Line
+from widgets.paint import Line, width_of
 
 GUTTER = 2
 """Cells before each line: what it is, so that no state hangs on colour."""
@@ -139,3 +141,31 @@ def _ranked(text: str, role: str, raw: bytes) -> list[tuple[str, str]]:
         (match[0], f"rank{rank % 8}"),
         (text[match.end() :], role),
     ]
+
+
+def cut(spans: list[tuple[str, str]], skip: int, width: int) -> list[tuple[str, str]]:
+    """The cells ``skip`` to ``skip + width`` of some spans."""
+    out: list[tuple[str, str]] = []
+    for text, role in spans:
+        size = width_of(text)
+        if skip >= size:
+            skip -= size
+            continue
+        if skip:
+            text = text[skip:] if text.isascii() else text[len(set_cell_size(text, skip)) :]  # noqa: PLW2901
+            size, skip = width_of(text), 0
+        if size > width:
+            text, size = set_cell_size(text, width), width  # noqa: PLW2901
+        out.append((text, role))
+        width -= size
+        if width <= 0:
+            break
+    return out
+
+
+def across(spans: Line, width: int, edge: Line) -> Line:
+    """The spans padded so that the edge stands at the right."""
+    if not edge:
+        return spans
+    used = sum(width_of(text) for text, _ in spans)
+    return (*spans, (" " * max(0, width - used), "plain"), *edge)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 
-from rich.cells import set_cell_size
 from textual.message import Message
 
 from console.logsearch import Matcher, Search
 from console.logstore import LogStore
-from widgets.log_rows import GUTTER, Rows, draw, fold_line
+from widgets.log_rows import GUTTER, Rows, across, cut, draw, fold_line
 from widgets.paint import EMPTY, Line, Painted, width_of
 
 _SLICE_S = 0.004
@@ -326,7 +325,7 @@ class LogView(Painted):
         edge = () if self._plain else (self._edge(y),)
         if y >= len(self._visible):
             hint = ((" (nothing yet)", "dim"),) if y == 0 and not len(self.rows) else EMPTY
-            return _across(hint, self._width() + GUTTER, edge), ""
+            return across(hint, self._width() + GUTTER, edge), ""
         row, part = self._visible[y]
         (sign, *spans), _ = self._row_line(row)
         line = self.rows.line(row)
@@ -339,8 +338,8 @@ class LogView(Painted):
             sign = ("  ", "plain")
         width = self._width()
         skip = part * width if self.wrapped else self._left
-        body = _cut(spans, skip, width)
-        return _across((sign, *body), width + GUTTER, edge), "cursor" if here else ""
+        body = cut(spans, skip, width)
+        return across((sign, *body), width + GUTTER, edge), "cursor" if here else ""
 
     def _edge(self, y: int) -> tuple[str, str]:
         """The map: where errors are in the whole log, and where we are in it."""
@@ -379,31 +378,3 @@ class LogView(Painted):
 
 def _share(search: Search) -> str:
     return "" if search.done else f" … {search.share:.0%}"
-
-
-def _cut(spans: list[tuple[str, str]], skip: int, width: int) -> list[tuple[str, str]]:
-    """The cells ``skip`` to ``skip + width`` of some spans."""
-    out: list[tuple[str, str]] = []
-    for text, role in spans:
-        size = width_of(text)
-        if skip >= size:
-            skip -= size
-            continue
-        if skip:
-            text = text[skip:] if text.isascii() else text[len(set_cell_size(text, skip)) :]  # noqa: PLW2901
-            size, skip = width_of(text), 0
-        if size > width:
-            text, size = set_cell_size(text, width), width  # noqa: PLW2901
-        out.append((text, role))
-        width -= size
-        if width <= 0:
-            break
-    return out
-
-
-def _across(spans: Line, width: int, edge: Line) -> Line:
-    """The spans padded so that the edge stands at the right."""
-    if not edge:
-        return spans
-    used = sum(width_of(text) for text, _ in spans)
-    return (*spans, (" " * max(0, width - used), "plain"), *edge)
