@@ -5,6 +5,7 @@ from __future__ import annotations
 from console.model import Phase, Run, Server
 from console.phases import PhaseMachine
 from console.remote import Cursor, HostFileError, LogSource, Remote
+from console.silence import Silence
 from console.text import clean
 
 FIRST_LINES = 20_000
@@ -29,7 +30,8 @@ def source_of(server: Server, run: Run | None) -> LogSource | None:
 class LogFollower:
     """Feeds a phase machine from a log on a host; each :meth:`update` reads what is new.
 
-    ``silent_s`` is how long ago the log last grew, by the host's clock; ``None`` where unknown.
+    ``silent_s`` is how long the server has written nothing of its own, by the host's clock (lines
+    that only record a health check or a look at its metrics do not count); ``None``: unknown.
     ``skip`` bytes at its start are of earlier runs that wrote to the same file.
     """
 
@@ -42,7 +44,7 @@ class LogFollower:
         self._engine = engine
         self._cursor: Cursor | None = None
         self._rest = b""
-        self._grew_at: float | None = None
+        self._silence = Silence()
 
     @property
     def phase(self) -> Phase | None:
@@ -56,18 +58,18 @@ class LogFollower:
             HostError: the link is lost; the next update goes on where this one stood.
         """
         last: int | None = None
+        grew_at: float | None = None
         if self.source.path is not None:
             (info,) = await remote.stat([self.source.path])
             self.missing = info.kind == "missing"
             if self.missing:
                 self.silent_s = None
                 return
-            self.silent_s = max(0.0, now - info.mtime)
+            grew_at = info.mtime
             if self._cursor is None and info.size_bytes > WHOLE_BYTES:
                 last = FIRST_LINES
         elif self._cursor is None:
             last = FIRST_LINES
-        grew = False
         try:
             async for chunk in remote.tail(
                 self.source, cursor=self._cursor, last_lines=last, follow=False
@@ -75,7 +77,6 @@ class LogFollower:
                 if chunk.event in ("truncated", "refilled"):
                     self.machine = PhaseMachine(self._engine)
                     self._rest, self.skip = b"", 0
-                grew = grew or bool(chunk.data)
                 early = max(0, self.skip - (chunk.cursor.offset - len(chunk.data)))
                 self._feed(chunk.data[early:], now)
                 self._cursor = chunk.cursor
@@ -84,18 +85,18 @@ class LogFollower:
                 raise
             self.missing = True
             return
-        if grew:
-            self._grew_at = now
-        if self.source.path is None and self._grew_at is not None:
-            self.silent_s = max(0.0, now - self._grew_at)
+        self.silent_s = self._silence.seconds(now, grew_at)
 
     def _feed(self, data: bytes, now: float) -> None:
         *whole, self._rest = (self._rest + data).split(b"\n")
         for line in whole:
-            self.machine.feed(clean(line.rsplit(b"\r", 1)[-1], limit=_LINE_BYTES), now)
+            text = clean(line.rsplit(b"\r", 1)[-1], limit=_LINE_BYTES)
+            self._silence.take(text, now)
+            self.machine.feed(text, now)
         if b"\r" in self._rest:  # a progress bar redraws its line and ends it only when it is full
             *_, state, rest = self._rest.split(b"\r")
             if state:
+                self._silence.take("", now)
                 self.machine.feed(clean(state, limit=_LINE_BYTES), now)
             self._rest = rest
         if len(self._rest) > _LINE_BYTES:

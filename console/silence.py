@@ -1,0 +1,58 @@
+"""Since when a server has written nothing of its own. Pure.
+
+A hung server's front still answers whoever looks at it and logs that, so "the log has not grown"
+would never be true of a server that is watched. Lines that only record such a look are left out.
+"""
+
+from __future__ import annotations
+
+import re
+
+from console.phases import parse
+
+_LOOKED_AT = re.compile(
+    r'"(?:GET|HEAD) /(?:health|health_generate|metrics|server_info|get_server_info|model_info'
+    r"|get_model_info|v1/models|v1/loads|ping|version)(?:\?[^ ]*)? HTTP/"
+    r"|Health check failed\. Server couldn't get a response"
+)
+
+
+def is_a_look(text: str) -> bool:
+    """Whether a log line only says that somebody asked the server how it is."""
+    return ("HTTP/" in text or "Health check failed" in text) and _LOOKED_AT.search(
+        text
+    ) is not None
+
+
+class Silence:
+    """Fed with the lines of a log as they are read.
+
+    A log read for the first time is old: how old its last line of work is follows from the log's
+    own stamps, as the distance to its last line of any kind, which no time zone can falsify.
+    """
+
+    def __init__(self) -> None:
+        self._newest: float | None = None
+        self._worked: float | None = None
+        self._worked_seen_at: float | None = None
+
+    def take(self, text: str, now: float) -> None:
+        """The next line; ``now`` is the host's clock when it was read, seconds since 1970."""
+        stamp = parse(text).time if "[" in text[:64] or ":" in text[:64] else None
+        if stamp is not None:
+            self._newest = stamp
+        if is_a_look(text):
+            return
+        self._worked_seen_at = now
+        if stamp is not None:
+            self._worked = stamp
+
+    def seconds(self, now: float, grew_at: float | None) -> float | None:
+        """Silence in seconds. ``grew_at`` is the file's time of change, ``None`` for a journal."""
+        if grew_at is None:
+            seen = self._worked_seen_at
+            return None if seen is None else max(0.0, now - seen)
+        since_growth = max(0.0, now - grew_at)
+        if self._newest is None or self._worked is None:
+            return since_growth
+        return since_growth + max(0.0, self._newest - self._worked)
