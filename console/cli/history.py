@@ -1,0 +1,298 @@
+"""``runs``, ``resume``, ``undo`` and ``report``: what the hosts remember of launches and plans."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from console.cli.common import Cli, ask, common, confirm, connected, run_async
+from console.cli.output import duration, paint, print_json, say, table, warn
+from console.cli.report import report
+from console.errors import HostError, UsageError, worst
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from console.actions.journal import PlanRecord
+    from console.config import Config
+    from console.model import Host, Plan, Run, StepResult
+    from console.remote import Remote
+
+__all__ = ["report", "resume", "runs", "undo"]
+
+SHOWN = 20
+UNFINISHED = ("interrupted", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What one host remembers: runs and plans, newest first; ``alive`` are runs still there."""
+
+    runs: tuple[Run, ...]
+    plans: tuple[PlanRecord, ...]
+    alive: frozenset[str]
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[HOST…]")
+@click.option("-n", "last", type=click.IntRange(1), default=SHOWN, help=f"Newest N ({SHOWN}).")
+@common()
+def runs(cli: Cli, names: tuple[str, ...], last: int) -> int:
+    """Launches that the hosts remember, and plans that were not finished."""
+    config = cli.config()
+    answers = run_async(ask(config, cli.select(config, names), _remember))
+    hosts: list[dict[str, Any]] = []
+    for answer in answers:
+        memory = answer.value
+        hosts.append(
+            {
+                "name": answer.host.name,
+                "state": answer.state.value,
+                "error": str(answer.error) if answer.error else None,
+                "runs": [_run_to_json(r, memory) for r in memory.runs[:last]] if memory else [],
+                "plans": [_plan_to_json(p) for p in memory.plans[:last]] if memory else [],
+            }
+        )
+        if not cli.json:
+            _say_host(answer.host.name, memory, answer.error, last)
+    if cli.json:
+        print_json({"hosts": hosts})
+    return worst([3 for answer in answers if answer.error])
+
+
+async def _remember(remote: Remote) -> Memory:
+    from console.actions.journal import plan_records
+
+    snapshot = await remote.snapshot()
+    known = tuple(await remote.runs())
+    living = {p.id for p in snapshot.processes if p.state not in ("Z", "X")}
+    carried = {p.run_id for p in snapshot.processes if p.run_id}
+    alive = frozenset(r.run_id for r in known if r.run_id in carried or r.launcher in living)
+    return Memory(known, tuple(await plan_records(remote)), alive)
+
+
+def _presets(run: Run) -> str:
+    return "+".join(n for n in (run.speculative, run.nccl) if n and n != "default") or "-"
+
+
+def _outcome(run: Run, memory: Memory) -> str:
+    if run.run_id in memory.alive:
+        return "running"
+    known = run.outcome or "ended"
+    return "ended" if known in ("ready", "launched") else known
+
+
+def _run_to_json(run: Run, memory: Memory | None) -> dict[str, Any]:
+    from console.text import clean, mask_argv, mask_env
+
+    return {
+        "run_id": run.run_id,
+        "server": clean(run.server),
+        "engine": run.engine,
+        "running": memory is not None and run.run_id in memory.alive,
+        "outcome": run.outcome,
+        "launched_at": run.launched_at,
+        "launched_by": clean(run.launched_by),
+        "ended_at": run.ended_at,
+        "adopted": run.adopted,
+        "speculative": run.speculative,
+        "nccl": run.nccl,
+        "port": run.port,
+        "model": clean(run.model),
+        "log": clean(run.log),
+        "unit": run.unit,
+        "pid": run.launcher.pid if run.launcher else None,
+        "argv": [clean(word) for word in mask_argv(run.argv)],
+        "env": {clean(k): clean(v) for k, v in mask_env(run.env).items()},
+        "phases": [{"name": clean(name), "seconds": seconds} for name, seconds in run.phases],
+    }
+
+
+def _plan_to_json(record: PlanRecord) -> dict[str, Any]:
+    from console.text import clean
+
+    return {
+        "plan_id": record.plan.id,
+        "action": record.plan.action,
+        "server": record.plan.server,
+        "started_at": record.started_at,
+        "by": clean(record.by),
+        "outcome": record.outcome,
+        "steps": len(record.plan.steps),
+        "done": sorted(record.done),
+        "in_doubt": record.in_doubt,
+    }
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%m-%d %H:%M", time.localtime(seconds))
+
+
+def _say_host(name: str, memory: Memory | None, error: object, last: int) -> None:
+    from console.text import clean
+
+    say(paint(name, "bold"))
+    if memory is None:
+        warn(str(error))
+        return
+    if not memory.runs:
+        say("  no run is recorded")
+    rows = [
+        [f"  {r.run_id}", clean(r.server, limit=24), _when(r.launched_at), _outcome(r, memory),
+         duration(sum(s for _, s in r.phases) or None), _presets(r), clean(r.launched_by, limit=30)]
+        for r in memory.runs[:last]
+    ]  # fmt: skip
+    for line in table(rows, ["  RUN", "SERVER", "LAUNCHED", "STATE", "START", "PRESETS", "BY"]):
+        say(line)
+    for record in memory.plans[:last]:
+        if record.outcome in UNFINISHED:
+            what = f"plan {record.plan.id} {record.outcome} after {len(record.done)} of "
+            what += f"{len(record.plan.steps)} steps, {_when(record.started_at)}, {record.by}"
+            say(paint(f"  {clean(what)}", "yellow"))
+            say(f"      specops resume {record.plan.id}   or   specops undo {record.plan.id}")
+
+
+# ---- resume and undo
+
+
+@click.command()
+@click.argument("plan", metavar="PLAN")
+@click.option("--host", "name", metavar="HOST", help="Where it is; else every host is asked.")
+@click.option("--dry-run", is_flag=True, help="Show what is left; exit 1 if it would act.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@common()
+def resume(cli: Cli, plan: str, name: str | None, dry_run: bool, yes: bool) -> int:
+    """Finish an interrupted plan from where its journal ends, from any console."""
+    return run_async(_again(cli, plan, name, dry_run=dry_run, yes=yes, undo=False))
+
+
+@click.command()
+@click.argument("plan", metavar="PLAN")
+@click.option("--host", "name", metavar="HOST", help="Where it is; else every host is asked.")
+@click.option("--dry-run", is_flag=True, help="Show what it would do; exit 1 if it would act.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@common()
+def undo(cli: Cli, plan: str, name: str | None, dry_run: bool, yes: bool) -> int:
+    """Undo what a plan did, last step first. A process that was ended stays ended."""
+    return run_async(_again(cli, plan, name, dry_run=dry_run, yes=yes, undo=True))
+
+
+async def holder(cli: Cli, config: Config, plan_id: str, name: str | None) -> Host:
+    """The host whose journals hold the plan.
+
+    Raises:
+        UsageError: no host knows it.
+        HostError: no host that answers knows it, and one did not answer.
+    """
+    if name is not None:
+        return config.host(name)
+
+    async def known(remote: Remote) -> tuple[str, ...]:
+        return tuple(await remote.journals())
+
+    answers = await ask(config, cli.select(config, ()), known)
+    for answer in answers:
+        if answer.value is not None and plan_id in answer.value:
+            return answer.host
+    lost = [answer for answer in answers if answer.error is not None]
+    if lost:
+        names = ", ".join(answer.host.name for answer in lost)
+        raise HostError(f"no host that answers knows plan {plan_id}", hint=f"not asked: {names}")
+    raise UsageError(f"no plan {plan_id}", hint="specops runs lists the unfinished ones")
+
+
+async def _again(
+    cli: Cli, plan_id: str, name: str | None, *, dry_run: bool, yes: bool, undo: bool
+) -> int:
+    from console.actions.journal import PlanRecord, find, plan_undo, to_resume
+
+    config = cli.config()
+    host = await holder(cli, config, plan_id, name)
+    async with AsyncExitStack() as stack:
+        remote = await stack.enter_async_context(connected(config, host, read_only=dry_run))
+        record = await find(remote, plan_id)
+        if undo:
+            record = PlanRecord(plan_undo(record), record.by, record.started_at, "interrupted")
+        else:
+            record = to_resume(record)
+        if not cli.json:
+            _say_plan(record)
+        if dry_run:
+            if cli.json:
+                print_json({**_document(record, host.name, []), "dry_run": True})
+            return 1
+        confirm(f"{'Undo' if undo else 'Resume'} {plan_id} on {host.name}?", yes=yes)
+        others = {
+            step.host: await stack.enter_async_context(connected(config, config.host(step.host)))
+            for step in record.plan.steps
+            if step.host != host.name
+        }
+        return await _carry_out(cli, config, remote, others, record)
+
+
+async def _carry_out(
+    cli: Cli, config: Config, remote: Remote, others: Mapping[str, Remote], record: PlanRecord
+) -> int:
+    from console.actions.audit import AuditLog
+    from console.actions.executor import Executor
+    from console.actions.serving import Serving
+    from console.enginecheck import ask_engine
+
+    tell = (lambda _line: None) if cli.json else (lambda line: warn(f"  {line}"))
+    handlers = Serving(config.servers, engine_check=ask_engine).handlers()
+    executor = Executor(remote, AuditLog(), handlers=handlers, others=others, say=tell)
+    results: list[StepResult] = []
+    async for result in executor.execute(record.plan, done=record.done, in_doubt=record.in_doubt):
+        results.append(result)
+        if not cli.json:
+            _say_result(record.plan, result)
+    document = _document(record, remote.host.name, results)
+    if cli.json:
+        print_json(document)
+    elif document["exit_code"] == 0:
+        say(f"plan {record.plan.id}: done")
+    return int(document["exit_code"])
+
+
+def _document(record: PlanRecord, host: str, results: list[StepResult]) -> dict[str, Any]:
+    from console.actions.plan import plan_to_json, result_to_json
+
+    plan = plan_to_json(record.plan)
+    bad = [r for r in results if r.outcome in ("failed", "refused")]
+    outcome = bad[-1].outcome if bad else "ok" if results else "interrupted"
+    code = 0
+    if bad:
+        code = int(bad[-1].data.get("exit_code", 4 if outcome == "refused" else 6))
+    return {
+        "plan_id": record.plan.id,
+        "action": record.plan.action,
+        "host": host,
+        "outcome": outcome,
+        "exit_code": code,
+        "plan": plan["steps"],
+        "done_before": sorted(record.done),
+        "results": [result_to_json(result) for result in results],
+    }
+
+
+def _say_plan(record: PlanRecord) -> None:
+    from console.actions.plan import plan_lines
+
+    for line in plan_lines(record.plan):
+        say(line)
+    for index in sorted(record.done):
+        say(paint(f"step {index + 1} is done", "dim"))
+    if record.in_doubt is not None:
+        say(paint(f"step {record.in_doubt + 1} was begun; whether it ended is looked at", "yellow"))
+
+
+def _say_result(plan: Plan, result: StepResult) -> None:
+    from console.text import clean
+
+    step = plan.steps[result.step]
+    head = f"{result.step + 1} {step.kind.value:<10} {result.outcome:<8}"
+    say(f"{head} {duration(result.seconds):>10}  {clean(result.detail)}")
