@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +32,7 @@ from console.model import (
 )
 from console.observed import load, save
 from console.phases import Learned, learn
-from console.remote import Remote
+from console.remote import ExitStatus, Remote
 from console.zombies import Attempt, Policy, Probe, classify
 from console.zombies.stillness import Stillness
 
@@ -228,7 +229,16 @@ class Eye:
             at += len(block)
         self._diagnosed = key
         engine = self.server.engine
-        self.diagnosis = await asyncio.to_thread(diagnose, bytes(out), engine=engine)
+        said = await asyncio.to_thread(diagnose, bytes(out), engine=engine)
+        if said.category == "none":
+            said = replace(said, summary=f"{await self._end(remote)}; its log tells no reason")
+        self.diagnosis = said
+
+    async def _end(self, remote: Remote) -> str:
+        """How the processes ended, in words."""
+        run = self.found.run
+        status = await remote.exit_status(run.run_id) if run is not None else None
+        return ending(status)
 
     def _state(self, phase: Phase) -> ServerState:
         found, counted = self.found, self.metrics or probe.Metrics()
@@ -265,6 +275,19 @@ class Eye:
             running_requests=self.metrics.running if self.metrics else None,
             still_s=still.still_s([p.id for p in self.found.processes], now),
         )
+
+
+def ending(status: ExitStatus | None) -> str:
+    """An exit status in words."""
+    if status is None or status.code is None:
+        return "its processes are gone" if status is None or not status.result else status.result
+    if status.code < 0:
+        try:
+            name = signal.Signals(-status.code).name
+        except ValueError:
+            name = f"signal {-status.code}"
+        return f"killed by {name}"
+    return f"exited with code {status.code}"
 
 
 def label(run: Run) -> str | None:

@@ -11,7 +11,7 @@ from typing import Literal
 from console import probe
 from console.errors import ActionFailed, ConfigError, HostError, Refused
 from console.model import Health, Phase, Run, Server, ServerState, Snapshot
-from console.observe import Eye
+from console.observe import Eye, ending
 from console.phases import limit_s
 from console.remote import Remote, UnitStatus
 from console.secretstore import resolve
@@ -120,13 +120,7 @@ class Watcher:
     async def _how(self, run: Run | None, unit: UnitStatus | None) -> str:
         if unit is not None:
             return f"unit {unit.unit}: {unit.result} (status {unit.exit_status})"
-        ended = await self.remote.exit_status(run.run_id) if run is not None else None
-        if ended is None or ended.code is None:
-            return "its processes are gone"
-        if ended.code < 0:
-            hint = " (SGLang ends itself so after a crash)" if ended.code == -9 else ""
-            return f"killed by signal {-ended.code}{hint}"
-        return f"exited with code {ended.code}"
+        return ending(await self.remote.exit_status(run.run_id) if run is not None else None)
 
     async def _final(self, state: ServerState) -> ServerState:
         """The state after the last words of the log have been read."""
