@@ -47,5 +47,5 @@ def test_eight_at_once() -> None:
 
 
 def test_bf16_speculates_too() -> None:
-    """Passes of different shapes round differently in bf16, so how many texts agree is only shown."""
+    """Passes of different shapes round differently in bf16; how many texts agree is only shown."""
     print("bf16:", same(engine(None, "bfloat16"), engine((3, 1, 4), "bfloat16")), "of 16 equal")
