@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -108,6 +108,8 @@ async def _serve(cli: Cli, action: str, name: str, asked: Asked) -> int:
     async with connected(config, config.host(server.host)) as remote:
         planner = Planner(remote, config, presets, audit.user)
         plan = await _plan(planner, action, server, asked)
+        if not asked.wait:
+            plan = replace(plan, steps=tuple(s for s in plan.steps if s.kind.value != "watch"))
         timings = {"plan_s": round(time.monotonic() - started, 3)}
         refused = _errors(plan)
         if asked.dry_run:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from console.actions.codec import decode
@@ -37,8 +36,6 @@ async def carry_out(
     timings: dict[str, float],
 ) -> int:
     """Run the plan and print how it went; returns the exit code."""
-    if not asked.wait:
-        plan = replace(plan, steps=tuple(s for s in plan.steps if s.kind is not StepKind.WATCH))
     started = time.monotonic()
     results = await execute(remote, config, audit, plan, quiet=cli.json)
     seconds = time.monotonic() - started

@@ -1,0 +1,209 @@
+"""A server's life through whole commands, on real processes of the bundled server."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from eagle3 import weights
+from tests.functional.cli.conftest import Command
+
+pytestmark = pytest.mark.server
+
+
+def state(specops: Command) -> dict[str, object]:
+    found: dict[str, object] = specops("status", "--json").json["hosts"][0]["servers"][0]
+    return found
+
+
+def until(what: Callable[[], bool], bound_s: float = 30.0) -> None:
+    end = time.monotonic() + bound_s
+    while not what():
+        assert time.monotonic() < end, "did not come about in time"
+        time.sleep(0.1)
+
+
+def complete(port: object) -> int:
+    body = json.dumps({"prompt": "What is NCCL?", "max_tokens": 8}).encode()
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/completions", body, {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        usage: int = json.load(answer)["usage"]["completion_tokens"]
+        return usage
+
+
+def test_launch_serve_relaunch_stop(bundled: Command) -> None:
+    plan = bundled("launch", "one", "--dry-run", "--json")
+    assert plan.code == 1
+    assert [step["kind"] for step in plan.json["plan"]] == ["preflight", "launch", "watch"]
+    assert state(bundled)["phase"] == "stopped"
+
+    launched = bundled("launch", "one", "--yes", "--json")
+    assert launched.code == 0, launched.err
+    document = launched.json
+    assert document["outcome"] == "ready"
+    assert document["diagnosis"] is None
+    names = [phase["name"] for phase in document["phases"]]
+    assert names.index("load_target") < names.index("load_draft") < names.index("ready")
+    assert document["accept_length"] > 1.0
+
+    now = state(bundled)
+    assert (now["phase"], now["health"], now["preset"]) == ("ready", "ok", "eagle3-3step")
+    assert complete(now["port"]) > 0
+    again = bundled("launch", "one", "--yes")
+    assert again.code == 6
+    assert "runs already" in again.err
+
+    relaunched = bundled("relaunch", "one", "--preset", "eagle3-1step", "--yes", "--json")
+    assert relaunched.code == 0, relaunched.err
+    document = relaunched.json
+    kinds = [step["kind"] for step in document["plan"]]
+    order = ["preflight", "drain", "signal", "verify", "launch", "watch"]
+    assert [kind for kind in dict.fromkeys(kinds) if kind in order] == order
+    assert {"plan_s", "drain_s", "verify_s", "launch_s", "watch_s"} <= set(document["timings"])
+    after = state(bundled)
+    assert after["preset"] == "eagle3-1step"
+    assert after["pid"] != now["pid"]
+    assert complete(after["port"]) > 0
+    assert bundled("watch", "one", "--json").json["outcome"] == "ready"
+
+    stopped = bundled("stop", "one", "--yes", "--json")
+    assert stopped.code == 0, stopped.err
+    assert stopped.json["outcome"] == "stopped"
+    assert state(bundled)["phase"] == "stopped"
+    assert bundled("stop", "one", "--yes", "--json").json["outcome"] == "stopped"
+    assert bundled("watch", "one").code == 1
+
+
+@pytest.fixture
+def short_draft(bundled: Command) -> Command:
+    """A draft whose context is shorter than the target's, as in the incident."""
+    draft = bundled.folder / "draft"
+    shutil.copytree(weights.paths().draft, draft)
+    config = json.loads((draft / "config.json").read_text())
+    config["max_position_embeddings"] = 64
+    (draft / "config.json").write_text(json.dumps(config))
+    text = bundled.hosts.read_text()
+    bundled.write(text.replace("engine: bundled,", f"engine: bundled, draft: {draft},"))
+    return bundled
+
+
+def test_a_launch_that_would_fail_is_refused_and_diagnosed_when_forced(
+    bundled: Command, short_draft: Command
+) -> None:
+    ready = bundled.hosts.read_text()
+    draft = str(bundled.folder / "draft")
+    bundled.write(ready.replace(f" draft: {draft},", ""))
+    assert bundled("launch", "one", "--yes").code == 0
+    before = state(bundled)
+    bundled.write(ready)
+
+    refused = bundled("relaunch", "one", "--yes", "--json")
+    assert refused.code == 5
+    assert refused.json["outcome"] == "refused"
+    errors = [f for f in refused.json["findings"] if f["severity"] == "error"]
+    assert "64" in errors[0]["message"]
+    assert "2048" in errors[0]["message"]
+    assert state(bundled)["pid"] == before["pid"], "the running server was touched"
+
+    forced = bundled("relaunch", "one", "--yes", "--json", "--skip-preflight")
+    assert forced.code == 6
+    root = forced.json["diagnosis"]["root"]
+    assert forced.json["outcome"] == "failed"
+    assert root["type"] == "ValueError"
+    assert root["file"].endswith(".py")
+    assert root["line"] > 0
+    watched = bundled("watch", "one", "--json")
+    assert watched.code == 6
+    assert watched.json["diagnosis"]["root"] == root
+
+
+def test_an_orphan_goes_and_an_unrelated_process_stays(bundled: Command) -> None:
+    assert bundled("launch", "one", "--yes").code == 0
+    launcher = state(bundled)["pid"]
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"])
+    try:
+        os.kill(int(str(launcher)), signal.SIGKILL)
+        zombies = bundled("zombies", "--quick", "--json")
+        assert zombies.code == 1
+        mine = [z for z in zombies.json["hosts"][0]["zombies"] if z["kind"] == "orphan"]
+        assert mine
+        assert all(z["evidence"] for z in mine)
+
+        assert bundled("kill-zombies", "--kind", "orphan").code == 4
+        dry = bundled("kill-zombies", "--kind", "orphan", "--quick", "--dry-run", "--json")
+        assert dry.code == 1
+        assert {t["process"]["pid"] for s in dry.json["plan"] for t in s["targets"]}
+
+        killed = bundled("kill-zombies", "--kind", "orphan", "--quick", "--yes", "--json")
+        assert killed.code == 0, killed.out + killed.err
+        host = killed.json["hosts"][0]
+        assert host["clean"] is True
+        assert host["freed_mib"] > 50
+        gone = {z["pid"] for z in host["killed"]}
+        assert {z["pid"] for z in mine} <= gone
+        assert bystander.pid not in gone
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_a_taken_port_is_refused_before_anything_starts(bundled: Command) -> None:
+    port = int(bundled.hosts.read_text().split("port: ")[1].split(",")[0])
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        ran = bundled("launch", "one", "--yes", "--json")
+        assert ran.code == 5
+        assert str(port) in json.dumps(ran.json["findings"])
+        forced = bundled("launch", "one", "--yes", "--json", "--skip-preflight")
+        assert forced.code == 6
+        assert str(port) in forced.json["detail"]
+
+
+STEPS = ("drain", "signal", "verify", "launch", "watch")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_console_killed_in_any_step_leaves_the_truth_and_resume_finishes(
+    bundled: Command, step: str
+) -> None:
+    assert bundled("launch", "one", "--yes", "--preset", "eagle3-1step").code == 0
+    before = state(bundled)
+    console = bundled.start("relaunch", "one", "--yes", "--skip-preflight")
+    plan = ""
+
+    def reached() -> bool:
+        nonlocal plan
+        for path in Path(bundled.env["SPECOPS_STATE_DIR"]).glob("journals/relaunch-*"):
+            plan = path.name.partition(".")[0]
+            steps = json.loads(path.read_text().splitlines()[0])["plan"]["steps"]
+            text = path.read_text()
+            index = next(i for i, s in enumerate(steps) if s["kind"] == step)
+            return f'"step":{index},' in text.replace(" ", "") or console.poll() is not None
+        return console.poll() is not None
+
+    until(reached)
+    console.kill()
+    console.communicate()
+    watched = bundled("watch", "one", "--json", "--timeout", "30").json
+    assert watched["outcome"] in ("ready", "stopped")
+
+    resumed = bundled("resume", plan, "--yes")
+    assert resumed.code in (0, 2), resumed.err  # 2: it was through already, nothing to resume
+    after = state(bundled)
+    assert (after["phase"], after["preset"]) == ("ready", "eagle3-3step")
+    assert after["pid"] != before["pid"]
