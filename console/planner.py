@@ -17,7 +17,7 @@ from console.actions.launch import (
     start_unit,
 )
 from console.actions.relaunch import plan_relaunch
-from console.actions.stop import DRAIN_S, plan_stop
+from console.actions.stop import plan_stop
 from console.attribution import Found
 from console.config import Config
 from console.config.presets import Presets
@@ -53,11 +53,15 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to serve: bounds in seconds, and whether to check first."""
+    """How to serve: bounds in seconds, and whether to check first.
+
+    ``watch_s`` is ``None`` where only the first second of life is looked at. ``stop_s`` bounds
+    draining and the way from SIGTERM to SIGKILL; ``None`` goes by the server.
+    """
 
     preflight: bool = True
-    watch_s: float = WATCH_S
-    drain_s: float = DRAIN_S
+    watch_s: float | None = WATCH_S
+    stop_s: float | None = None
 
 
 class Planner:
@@ -164,7 +168,7 @@ class Planner:
             seen.snapshot,
             seen.runs,
             host=self.remote.host,
-            drain_s=options.drain_s,
+            bound_s=options.stop_s,
         )
 
     async def relaunch(self, server: Server, choice: Choice | None, options: Options) -> Plan:

@@ -25,9 +25,12 @@ LOW_ACCEPT = 1.05
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """How a start went. ``warnings`` are what an operator should know though it serves."""
+    """How a start went. ``warnings`` are what an operator should know though it serves.
 
-    outcome: Literal["ready", "stopped", "failed", "stalled"]
+    ``outcome`` is ``None`` for a start that was not watched to its end.
+    """
+
+    outcome: Literal["ready", "stopped", "failed", "stalled"] | None
     state: ServerState
     seconds: float
     detail: str = ""
@@ -71,6 +74,27 @@ class Watcher:
                 return Watched("stalled", state, elapsed, why)
             if timeout_s is not None and elapsed > timeout_s:
                 return Watched("stalled", state, elapsed, f"not ready within {timeout_s:.0f} s")
+            await asyncio.sleep(TICK_S)
+
+    async def alive(self, seconds: float) -> Watched:
+        """Until it has been seen alive for so long; ``failed`` when it ends before.
+
+        The outcome is ``ready`` where it serves already, else ``None``: nothing is decided yet.
+
+        Raises:
+            HostError: the link is lost.
+        """
+        started = time.monotonic()
+        while True:
+            state, snapshot = await self._look()
+            self._tell(state)
+            elapsed = time.monotonic() - started
+            if (ended := await self._ended(state, snapshot)) is not None:
+                outcome, detail = ended
+                return Watched(outcome, await self._final(state), elapsed, detail)
+            if elapsed >= seconds:
+                serves = state.phase is Phase.READY and state.health is Health.OK
+                return Watched("ready" if serves else None, state, elapsed)
             await asyncio.sleep(TICK_S)
 
     async def _look(self) -> tuple[ServerState, Snapshot]:
@@ -152,8 +176,7 @@ class Watcher:
             await probe.complete(self._client, url, key=key)
         except HostError as error:
             warnings.append(f"ready, but {error.message}")
-        counted = await probe.metrics(self._client, url)
-        accept = counted.accept_length if counted else None
+        accept = await probe.accept_length(self._client, url)
         if accept is not None and accept < LOW_ACCEPT:
             warnings.append(
                 f"accept length {accept:.2f}: the target takes no token of the draft's; "
@@ -184,6 +207,8 @@ class Watcher:
             if span.seconds is not None
         )
         outcome = watched.outcome
+        if outcome == "ready":
+            took += (("ready", 0.0),)  # kept when its later end overwrites the outcome
         fresh = next((r for r in await self.remote.runs() if r.run_id == run.run_id), run)
         if fresh.outcome in ("stopped", "killed"):
             return

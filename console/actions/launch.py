@@ -19,6 +19,8 @@ from console.runners.systemd import Unit, UnitLaunch, command_of, launch_of, sys
 
 WATCH_S = 3600.0
 """Bound on watching a start where none is given; single phases have their own, shorter bounds."""
+ALIVE_S = 1.0
+"""A launch that nobody waits for must at least live so long: most mistakes end it at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +164,17 @@ def start_container(
     return Start(run, settings, (step,))
 
 
-def watch_step(server: Server, host: str, run_id: str | None, timeout_s: float) -> Step:
-    """Follow the start until it is ready, has failed or stalls."""
+def watch_step(server: Server, host: str, run_id: str | None, timeout_s: float | None) -> Step:
+    """Follow the start until it is ready, has failed or stalls; ``None``: only see it alive."""
+    if timeout_s is None:
+        return Step(
+            StepKind.WATCH,
+            host,
+            f"see {server.name} alive for {ALIVE_S:.0f} s",
+            verify="its process runs; specops watch follows it to ready",
+            timeout_s=30.0,
+            params={"server": server.name, "run_id": run_id, "alive_s": ALIVE_S},
+        )
     return Step(
         StepKind.WATCH,
         host,
@@ -190,7 +201,7 @@ def preflight_step(host: str, command: Sequence[str], findings: Sequence[Finding
 
 def plan_launch(
     server: Server, start: Start, *, host: str, now: float,
-    findings: Sequence[Finding] = (), preflight: bool = True, watch_s: float = WATCH_S,
+    findings: Sequence[Finding] = (), preflight: bool = True, watch_s: float | None = WATCH_S,
 ) -> Plan:  # fmt: skip
     """Preflight → launch → watch."""
     steps = [preflight_step(host, start.argv, findings)] if preflight else []

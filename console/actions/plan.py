@@ -124,6 +124,7 @@ def _step_lines(step: Step) -> list[str]:
     for target in step.targets:
         run = f", run {target.run_id}" if target.run_id else ""
         title = target.title[:60]
-        details.append(f"  {step.signal} {target.process.pid} ({target.user}{run}) {title}")
+        what = f"{step.signal} " if step.signal else ""
+        details.append(f"  {what}{target.process.pid} ({target.user}{run}) {title}")
     details += [f"  {a.path} ({a.size_bytes / 2**20:.0f} MiB)" for a in step.artefacts]
     return [head, *details]

@@ -17,7 +17,7 @@ def plan_relaunch(
     before: Run | None,
     findings: Sequence[Finding] = (),
     preflight: bool = True,
-    watch_s: float = WATCH_S,
+    watch_s: float | None = WATCH_S,
 ) -> Plan:
     """Preflight → stop → clean → verify → launch → watch. ``before`` is the run replaced."""
     steps = [preflight_step(stop.host, start.argv, findings)] if preflight else []

@@ -19,16 +19,21 @@ from console.model import (
     Server,
     ServerState,
     Severity,
+    Snapshot,
     Step,
     StepKind,
     Target,
 )
 from console.remote import HostFileError, Launch, Remote
 from console.runners.settings import REFERENCE
+from console.runners.systemd import systemctl
 from console.secretstore import resolve
 from console.text import clean
 from console.watching import Watched, Watcher
 from console.zombies.family import Scope
+
+PORT_S = 5.0
+"""A killed server's port may be held for a moment by what is still being taken apart."""
 
 EngineCheck = Callable[[Remote, tuple[str, ...]], Awaitable[tuple[Finding, ...]]]
 
@@ -82,14 +87,21 @@ class Serving:
         return Outcome("ok", detail, data)
 
     async def watch(self, step: Step, context: Context) -> Outcome:
-        """WATCH: until ready, failed or stalled; then a completion and the run's times."""
+        """WATCH: until ready, failed or stalled; then a completion and the run's times.
+
+        With ``params["alive_s"]``: only until it has been seen alive for so long.
+        """
         server = self.servers[str(step.params["server"])]
         watcher = Watcher(context.remote, server, self.tell)
+        alive_s = step.params.get("alive_s")
         try:
-            watched = await watcher.watch(step.timeout_s)
-            if watched.outcome == "ready":
-                watched = await watcher.confirm(watched)
+            if alive_s is not None:
+                watched = await watcher.alive(float(alive_s))
             else:
+                watched = await watcher.watch(step.timeout_s)
+            if watched.outcome == "ready" and alive_s is None:
+                watched = await watcher.confirm(watched)
+            elif watched.outcome is not None:
                 await watcher.remember(watched)
         finally:
             await watcher.close()
@@ -105,6 +117,8 @@ def watch_outcome(watched: Watched) -> Outcome:
         "seconds": round(watched.seconds, 3),
         "warnings": list(watched.warnings),
     }
+    if watched.outcome is None:
+        return Outcome("ok", f"alive after {watched.seconds:.1f} s; not watched further", data)
     if watched.outcome == "ready":
         return Outcome("ok", "; ".join(("ready", *watched.warnings)), data)
     data["exit_code"] = 7 if watched.outcome == "stalled" else 6
@@ -179,15 +193,13 @@ async def launch(step: Step, context: Context) -> Outcome:
     """LAUNCH: start the run unless an interrupted attempt already did; undone by its end."""
     run = decode(Run, step.params["run"], place="run")
     remote = context.remote
-    old = next((r for r in await remote.runs() if r.run_id == run.run_id), None)
+    snapshot, old = await _started_before(remote, run)
     if old is not None:
         return Outcome(
             "ok", f"run {run.run_id} was started before", _launched(old, step, remote.hello)
         )
-    snapshot = await remote.snapshot()
-    if run.port in snapshot.listening:
-        holder = snapshot.listening[run.port]
-        return Outcome("failed", f"port {run.port} is taken by pid {holder or '?'}")
+    if (taken := await _port_taken(remote, run.port)) is not None:
+        return Outcome("failed", taken)
     values = resolve(_names(run, step.params.get("config") or {}))
     secrets = {
         name: values[value.removeprefix(REFERENCE)]
@@ -197,19 +209,51 @@ async def launch(step: Step, context: Context) -> Outcome:
     if path := step.params.get("config_path"):
         flags = {k: values[v.removeprefix(REFERENCE)] for k, v in step.params["config"].items()}
         await remote.write_file(str(path), config_text(flags), mode=0o600)
-    (log,) = await remote.stat([run.log])
+    started = await remote.launch(Launch(await _at_start(remote, run, snapshot), secrets))
+    pid = started.launcher.pid if started.launcher else None
+    return Outcome("ok", f"run {started.run_id}, pid {pid}", _launched(started, step, remote.hello))
+
+
+async def _at_start(remote: Remote, run: Run, snapshot: Snapshot) -> Run:
+    """The run with what only the moment before its start can tell: memory, length of the log."""
     memory = {g.index: g.memory_used_mib for g in snapshot.gpus if g.memory_used_mib is not None}
     if snapshot.cpu is not None:
         memory[-1] = snapshot.cpu.memory_used_mib
-    ready = replace(
-        run,
-        baseline_mib=memory,
-        launched_at=snapshot.time,
-        log_offset=log.size_bytes if log.kind == "file" else 0,
-    )
-    started = await remote.launch(Launch(ready, secrets))
-    pid = started.launcher.pid if started.launcher else None
-    return Outcome("ok", f"run {started.run_id}, pid {pid}", _launched(started, step, remote.hello))
+    offset = 0
+    if run.log:
+        (log,) = await remote.stat([run.log])
+        offset = log.size_bytes if log.kind == "file" else 0
+    return replace(run, baseline_mib=memory, launched_at=snapshot.time, log_offset=offset)
+
+
+async def _started_before(remote: Remote, run: Run) -> tuple[Snapshot, Run | None]:
+    """The run as an interrupted attempt left it: recorded, or alive before it could be recorded."""
+    snapshot = await remote.snapshot(full=True)
+    old = next((r for r in await remote.runs() if r.run_id == run.run_id), None)
+    if old is not None:
+        return snapshot, old
+    members = [p for p in snapshot.processes if p.run_id == run.run_id]
+    if not members:
+        return snapshot, None
+    pids = {p.id.pid for p in members}
+    first = min((p for p in members if p.ppid not in pids), key=lambda p: p.id.start_ticks)
+    unit = first.unit if first.unit and run.run_id in first.unit else None
+    began = snapshot.time - first.age_s
+    found = replace(run, launcher=first.id, session=first.sid, unit=unit, launched_at=began)
+    await remote.save_run(found)
+    return snapshot, found
+
+
+async def _port_taken(remote: Remote, port: int) -> str | None:
+    """Who holds the port, after a moment for one that is just going; ``None`` once it is free."""
+    deadline = time.monotonic() + PORT_S
+    while True:
+        snapshot = await remote.snapshot()
+        if port not in snapshot.listening:
+            return None
+        if time.monotonic() > deadline:
+            return f"port {port} is taken by pid {snapshot.listening[port] or '?'}"
+        await asyncio.sleep(0.1)
 
 
 def _names(run: Run, config: Mapping[str, str]) -> list[str]:
@@ -222,6 +266,7 @@ def _launched(run: Run, step: Step, hello: Hello) -> dict[str, Any]:
     scope = Scope(run_ids=frozenset({run.run_id}), uids=frozenset({hello.uid}))
     title = " ".join(run.argv)
     launcher = run.launcher
+    manager = list(systemctl(hello.uid != 0))
     undo = Step(
         StepKind.SIGNAL,
         step.host,
@@ -237,10 +282,10 @@ def _launched(run: Run, step: Step, hello: Hello) -> dict[str, Any]:
             StepKind.STOP_UNIT,
             step.host,
             f"stop unit {run.unit}",
-            argv=("systemctl", "stop", run.unit),
+            argv=(*manager, "stop", run.unit),
             dangerous=True,
             timeout_s=120.0,
-            params={"unit": run.unit, "systemctl": ["systemctl"]},
+            params={"unit": run.unit, "systemctl": manager},
         )
     return {
         "run_id": run.run_id,
@@ -257,15 +302,8 @@ async def start_unit(step: Step, context: Context) -> Outcome:
     unit = str(step.params["unit"])
     manager = tuple(str(word) for word in step.params["systemctl"])
     remote = context.remote
-    snapshot = await remote.snapshot()
-    offset = 0
-    if run.log:
-        (log,) = await remote.stat([run.log])
-        offset = log.size_bytes if log.kind == "file" else 0
-    memory = {g.index: g.memory_used_mib for g in snapshot.gpus if g.memory_used_mib is not None}
-    await remote.save_run(
-        replace(run, launched_at=snapshot.time, baseline_mib=memory, log_offset=offset)
-    )
+    if not any(r.run_id == run.run_id for r in await remote.runs()):  # else begun before
+        await remote.save_run(await _at_start(remote, run, await remote.snapshot()))
     await remote.run((*manager, "reset-failed", unit), timeout_s=10.0)  # fails where nothing failed
     done = await remote.run(step.argv, timeout_s=step.timeout_s)
     if done.code != 0:

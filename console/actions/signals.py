@@ -71,8 +71,9 @@ async def signal_step(step: Step, context: Context) -> Outcome:
     """SIGNAL: the targets and, within ``params["scopes"]``, what they have forked since.
 
     ``params``: ``scopes`` (each a :class:`Scope`), ``left_out`` (identities never to be taken in),
-    ``planned_at`` (host clock, s since 1970) and
-    ``repeat``: keep looking and signalling until no new member is found.
+    ``planned_at`` (host clock, s since 1970),
+    ``repeat``: keep looking and signalling until no new member is found, and
+    ``exact``: the targets alone, for a launcher that ends its own children in good order.
 
     Raises:
         Refused: the set holds processes that were there and were not confirmed.
@@ -89,7 +90,11 @@ async def signal_step(step: Step, context: Context) -> Outcome:
         snapshot = await context.remote.snapshot(full=True)
         table = Table(snapshot)
         scopes = [still_bound(table, scope, targets) for scope in scopes]
-        found = _family(table, scopes, targets, left_out)
+        if step.params.get("exact"):
+            living = (table.get(one) for one in targets)
+            found = tuple(p for p in living if p is not None and not dead(p))
+        else:
+            found = _family(table, scopes, targets, left_out)
         if grown := strangers(targets, found, snapshot, planned_at):
             raise Refused(
                 f"the set grew beyond what was confirmed by {len(grown)}: {', '.join(grown[:3])}",

@@ -12,7 +12,9 @@ from console.actions.kill import KillOptions, plan_kill
 from console.actions.launch import launch_step
 from console.attribution import Found
 from console.model import (
+    Health,
     Host,
+    Phase,
     Plan,
     Process,
     Run,
@@ -26,10 +28,13 @@ from console.model import (
 )
 from console.runners.prepare import RUN_VARIABLE, new_run_id
 
-DRAIN_S = 30.0
-"""Requests under way get so long to finish before the first signal."""
-TERM_S = 30.0
-"""From SIGTERM to SIGKILL. A server that drains by itself is asked to after ours has drained."""
+BOUND_S = 60.0
+"""Requests under way get so long to finish, and then the server from SIGTERM to SIGKILL.
+
+SGLang ends by itself within its 5 s poll once no request is left; it would wait for one for ever.
+"""
+SHORT_BOUND_S = 10.0
+"""The same for the bundled server, and for one that does not serve: it has nothing to finish."""
 _NAME = "stop"
 
 
@@ -41,9 +46,13 @@ def plan_stop(
     runs: Sequence[Run],
     *,
     host: Host,
-    drain_s: float = DRAIN_S,
+    bound_s: float | None = None,
 ) -> Plan:
-    """Drain → end → clean → verify; a plan without steps where nothing runs."""
+    """Drain → end → clean → verify; a plan without steps where nothing runs.
+
+    ``bound_s`` bounds the drain and the way from SIGTERM to SIGKILL, each.
+    """
+    bound = _bound_s(server, state) if bound_s is None else bound_s
     tops = _tops(found.processes)
     marked = [_as_zombie(p, found) for p in tops]
     base = plan_kill(
@@ -52,11 +61,12 @@ def plan_stop(
         runs,
         host=host,
         servers={server.name: server},
-        options=KillOptions(drain_s=TERM_S, named=frozenset({_NAME})),
+        options=KillOptions(drain_s=bound, named=frozenset({_NAME})),
     )
     steps = base.steps
     if steps:
-        steps = (drain_step(server, found, state, host.name, drain_s), *steps)
+        drain = drain_step(server, found, state, host.name, bound)
+        steps = (drain, *_launchers_first(steps, tops))
     who = found.main.id.pid if found.main else None
     count = len(found.processes)
     line = (
@@ -80,6 +90,27 @@ def _tops(processes: Sequence[Process]) -> list[Process]:
     """The processes whose parent is not of the server: the rest is their family."""
     pids = {p.id.pid for p in processes}
     return [p for p in processes if p.ppid not in pids]
+
+
+def _bound_s(server: Server, state: ServerState | None) -> float:
+    serves = state is not None and state.phase is Phase.READY and state.health is Health.OK
+    return BOUND_S if serves and server.engine != "bundled" else SHORT_BOUND_S
+
+
+def _launchers_first(steps: Sequence[Step], tops: Sequence[Process]) -> list[Step]:
+    """SIGTERM goes to the launcher alone: it ends its workers when their requests are done.
+
+    A worker takes SIGTERM as its end, the launcher takes that for a crash, and requests are lost.
+    """
+    heads = {process.id for process in tops}
+    out = list(steps)
+    for at, step in enumerate(steps):
+        if step.kind is StepKind.SIGNAL and step.signal == "TERM":
+            targets = tuple(t for t in step.targets if t.process in heads)
+            who = ", ".join(str(t.process.pid) for t in targets)
+            params = {**step.params, "exact": True}
+            out[at] = replace(step, why=f"ask {who} to end", targets=targets, params=params)
+    return out
 
 
 def _as_zombie(process: Process, found: Found) -> Zombie:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +14,7 @@ from console.cli.output import duration, paint, print_json, say, warn
 from console.errors import PreflightFailed, UsageError
 
 if TYPE_CHECKING:
-    from console.model import Plan, Server, ServerState, StepResult
+    from console.model import Plan, Server, ServerState
     from console.planner import Planner
 
 
@@ -24,7 +24,7 @@ class Asked:
 
     preset: str | None = None
     nccl: str | None = None
-    wait: bool = True
+    wait: bool = False
     timeout: float | None = None
     skip_preflight: bool = False
     dry_run: bool = False
@@ -37,13 +37,20 @@ def serving(*, presets: bool) -> Callable[[Callable[..., Any]], Callable[..., An
     options = [
         click.option("--dry-run", is_flag=True, help="Show the plan; exit 1 if it would act."),
         click.option("--yes", is_flag=True, help="Do not ask."),
-        click.option("--timeout", type=click.FloatRange(1), metavar="S", help="Bound on it, s."),
+        click.option(
+            "--timeout",
+            type=click.FloatRange(1),
+            metavar="S",
+            help="Give up watching after S seconds."
+            if presets
+            else "Seconds for requests to finish, and again until SIGKILL.",
+        ),
     ]
     if presets:
         options += [
             click.option("--preset", metavar="P", help="A speculative or server preset."),
             click.option("--nccl", metavar="N", help="An NCCL preset."),
-            click.option("--wait/--no-wait", default=True, help="Watch until ready (default)."),
+            click.option("--wait", is_flag=True, help="Watch until ready, failed or stalled."),
             click.option("--skip-preflight", is_flag=True, help="Start it even if it would fail."),
         ]
 
@@ -60,7 +67,7 @@ def serving(*, presets: bool) -> Callable[[Callable[..., Any]], Callable[..., An
 @serving(presets=True)
 @common()
 def launch(cli: Cli, server: str, **options: Any) -> int:
-    """Start a server: preflight, launch, watch until it is ready."""
+    """Start a server: preflight, launch; with --wait, watch until it is ready."""
     return run_async(_serve(cli, "launch", server, Asked(**options)))
 
 
@@ -108,22 +115,19 @@ async def _serve(cli: Cli, action: str, name: str, asked: Asked) -> int:
     async with connected(config, config.host(server.host)) as remote:
         planner = Planner(remote, config, presets, audit.user)
         plan = await _plan(planner, action, server, asked)
-        if not asked.wait:
-            plan = replace(plan, steps=tuple(s for s in plan.steps if s.kind.value != "watch"))
-        timings = {"plan_s": round(time.monotonic() - started, 3)}
         refused = _errors(plan)
         if asked.dry_run:
             return _dry_run(cli, plan, refused)
         if not plan.steps:
             return _nothing(cli, server, plan)
         if refused:
-            return _refuse(cli, plan, timings)
+            return _refuse(cli, plan, time.monotonic() - started)
         if not cli.json:
             _say_plan(plan)
         confirm(f"{plan.summary[0]} on {plan.host}?", yes=asked.yes)
         from console.cli.serving_run import carry_out
 
-        return await carry_out(cli, remote, config, audit, plan, asked, timings)
+        return await carry_out(cli, remote, config, audit, plan, asked, started)
 
 
 async def _plan(planner: Planner, action: str, server: Server, asked: Asked) -> Plan:
@@ -131,9 +135,10 @@ async def _plan(planner: Planner, action: str, server: Server, asked: Asked) -> 
     from console.planner import Options
     from console.runners.settings import choose
 
-    options = Options(preflight=not asked.skip_preflight, watch_s=asked.timeout or WATCH_S)
     if action == "stop":
-        return await planner.stop(server, options)
+        return await planner.stop(server, Options(stop_s=asked.timeout))
+    watch_s = asked.timeout or WATCH_S
+    options = Options(not asked.skip_preflight, watch_s if asked.wait else None)
     choice = choose(planner.presets, asked.preset, asked.nccl)
     make = planner.launch if action == "launch" else planner.relaunch
     return await make(server, choice, options)
@@ -179,9 +184,9 @@ def _nothing(cli: Cli, server: Server, plan: Plan) -> int:
     return 0
 
 
-def _refuse(cli: Cli, plan: Plan, timings: dict[str, float]) -> int:
+def _refuse(cli: Cli, plan: Plan, seconds: float) -> int:
     if cli.json:
-        print_json({**document(plan.server or "", "refused", plan, None, 0.0), "timings": timings})
+        print_json(document(plan.server or "", "refused", plan, None, seconds))
         warn("; ".join(_errors(plan)), head="specops: preflight")
         return PreflightFailed.exit_code
     _say_plan(plan)
@@ -265,9 +270,9 @@ async def _watch(cli: Cli, name: str, bound_s: float | None) -> int:
     return exit_of(watched.outcome)
 
 
-def exit_of(outcome: str) -> int:
+def exit_of(outcome: str | None) -> int:
     """The exit code of an outcome: a stopped server is not ready, and nothing has failed."""
-    return {"ready": 0, "stopped": 1, "failed": 6, "stalled": 7, "refused": 5}[outcome]
+    return {None: 0, "ready": 0, "stopped": 1, "failed": 6, "stalled": 7, "refused": 5}[outcome]
 
 
 class StateLine:
@@ -285,30 +290,24 @@ class StateLine:
             warn(text, head=self._name)
 
 
-def say_end(name: str, outcome: str, detail: str, state: ServerState, seconds: float) -> None:
+def say_end(
+    name: str, outcome: str | None, detail: str, state: ServerState, seconds: float
+) -> None:
     """How it ended, for people: phases with their times, then the diagnosis."""
     from console.cli.logs import say_diagnosis
 
     for span in state.phases:
         if span.phase.value not in ("ready", "failed", "stopped"):
             say(f"  {span.phase.value:<16} {duration(span.seconds):>12}")
-    style = {"ready": "green", "failed": "red", "stalled": "yellow"}.get(outcome, "bold")
-    text = f"{name} {outcome.upper()} after {duration(seconds)}"
+    word = outcome or "started"
+    style = {"ready": "green", "failed": "red", "stalled": "yellow"}.get(word, "bold")
+    text = f"{name} {word.upper()} after {duration(seconds)}"
     say(paint(text, style, "bold") + (f"  {detail}" if detail else ""))
     if state.diagnosis is not None:
         say_diagnosis(state.diagnosis)
 
 
-def results_by_kind(plan: Plan, results: list[StepResult]) -> dict[str, float]:
-    """Seconds per kind of step, for the named timings."""
-    out: dict[str, float] = {}
-    for result in results:
-        key = f"{plan.steps[result.step].kind.value.replace('-', '_')}_s"
-        out[key] = round(out.get(key, 0.0) + result.seconds, 3)
-    return out
-
-
 def check_asked(asked: Asked) -> None:
     """Refuse options that contradict each other."""
     if asked.rollback and not asked.wait:
-        raise UsageError("--rollback with --no-wait", hint="a rollback follows a failed watch")
+        raise UsageError("--rollback without --wait", hint="only a watched start can fail")

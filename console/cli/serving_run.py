@@ -13,10 +13,10 @@ from console.actions.plan import step_to_json
 from console.actions.serving import EngineCheck, Serving
 from console.cli.documents import phases_to_json
 from console.cli.output import duration, print_json, say, warn
-from console.cli.serve import Asked, StateLine, document, results_by_kind, say_end
+from console.cli.serve import Asked, StateLine, document, say_end
 from console.diagnosis import diagnosis_to_json
 from console.errors import SpecopsError
-from console.model import Plan, ServerState, StepKind, StepResult
+from console.model import Plan, Run, ServerState, StepKind, StepResult
 from console.runners.settings import Choice
 
 if TYPE_CHECKING:
@@ -33,18 +33,16 @@ async def carry_out(
     audit: AuditLog,
     plan: Plan,
     asked: Asked,
-    timings: dict[str, float],
+    started: float,
 ) -> int:
-    """Run the plan and print how it went; returns the exit code."""
-    started = time.monotonic()
+    """Run the plan and print how it went; returns the exit code. ``started``: monotonic, s."""
     results = await execute(remote, config, audit, plan, quiet=cli.json)
     seconds = time.monotonic() - started
-    timings |= results_by_kind(plan, results)
     report = summarise(plan, results, seconds)
     if report["outcome"] in ("failed", "stalled") and asked.rollback:
         report["rollback"] = await _rollback(remote, config, audit, plan, cli)
     if cli.json:
-        print_json({**report, "timings": timings})
+        print_json({**report, "timings": timings(plan, results, seconds)})
     else:
         _say(plan, results, report, seconds)
     notify(config, report)
@@ -71,6 +69,31 @@ async def execute(
             text = f"{result.step + 1} {step.kind.value:<10} {result.outcome:<8}"
             warn(f"{text} {duration(result.seconds):>10}  {result.detail}")
     return results
+
+
+def timings(plan: Plan, results: list[StepResult], seconds: float) -> dict[str, float]:
+    """Where the time went, s: what had to be waited for by name, and all the rest.
+
+    ``drain``: requests and the server's own end; ``release``: processes and device memory going;
+    ``engine_check``: the host's own engine asked; ``server_start``: from the launch to ready.
+    """
+    named = dict.fromkeys(("drain", "release", "engine_check", "server_start"), 0.0)
+    asked = False
+    for result in results:
+        step = plan.steps[result.step]
+        took = float(result.data.get("seconds", result.seconds))
+        if step.kind in (StepKind.DRAIN, StepKind.STOP_UNIT):
+            named["drain"] += took
+        elif step.kind is StepKind.WAIT_GONE and not asked:
+            named["drain"], asked = named["drain"] + took, True  # SIGTERM's; the next is SIGKILL's
+        elif step.kind in (StepKind.WAIT_GONE, StepKind.VERIFY):
+            named["release"] += took
+        elif step.kind is StepKind.PREFLIGHT:
+            named["engine_check"] += took
+        elif step.kind is StepKind.WATCH:
+            named["server_start"] += took
+    named["other"] = seconds - sum(named.values())
+    return {f"{name}_s": round(value, 3) for name, value in named.items()}
 
 
 def engine_check(plan: Plan) -> EngineCheck | None:
@@ -106,15 +129,15 @@ def summarise(plan: Plan, results: list[StepResult], seconds: float) -> dict[str
     return body
 
 
-def _outcome(plan: Plan, last: StepResult | None) -> tuple[str, int]:
-    """The word of the contract and the exit code."""
+def _outcome(plan: Plan, last: StepResult | None) -> tuple[str | None, int]:
+    """The word of the contract and the exit code; no word for a start that was not watched."""
     if last is None:
         return "stopped", 0
     kind = plan.steps[last.step].kind
     if last.outcome in ("ok", "skipped"):
         if kind is StepKind.WATCH:
-            return "ready", 0
-        return ("stopped", 0) if plan.action == "stop" else ("launched", 0)
+            return last.data.get("outcome"), 0
+        return ("stopped", 0) if plan.action == "stop" else (None, 0)
     if kind is StepKind.PREFLIGHT:
         return "refused", 5
     code = int(last.data.get("exit_code", 4 if last.outcome == "refused" else 6))
@@ -123,10 +146,10 @@ def _outcome(plan: Plan, last: StepResult | None) -> tuple[str, int]:
     return str(last.data.get("outcome", "failed")), code
 
 
-def _phase(state: ServerState | None, outcome: str) -> str | None:
+def _phase(state: ServerState | None, outcome: str | None) -> str | None:
     if state is not None:
         return state.phase.value
-    return {"stopped": "stopped", "launched": "spawn"}.get(outcome)
+    return "stopped" if outcome == "stopped" else None
 
 
 async def _rollback(
@@ -136,12 +159,7 @@ async def _rollback(
     from console.planner import Options, Planner
 
     server = config.server(plan.server or "")
-    served = [
-        run
-        for run in await remote.runs()
-        if (run.server == server.name and any(name == "ready" for name, _ in run.phases))
-        or (run.server == server.name and run.outcome == "ready")
-    ]
+    served = [run for run in await remote.runs() if run.server == server.name and has_served(run)]
     if not served:
         return {"outcome": "refused", "detail": "no run of it is known to have served"}
     last = max(served, key=lambda run: run.launched_at)
@@ -161,12 +179,18 @@ def _say(plan: Plan, results: list[StepResult], report: dict[str, Any], seconds:
     name = plan.server or ""
     if last is not None and "state" in last.data:
         state = decode(ServerState, last.data["state"], place="state")
-        say_end(name, str(report["outcome"]), last.detail, state, seconds)
+        say_end(name, report["outcome"], last.detail, state, seconds)
     else:
         detail = last.detail if last else ""
-        say(f"{name} {str(report['outcome']).upper()} after {duration(seconds)}  {detail}")
+        word = str(report["outcome"] or "done").upper()
+        say(f"{name} {word} after {duration(seconds)}  {detail}")
     if report["exit_code"]:
         warn(f"plan {plan.id}: specops resume {plan.id}, or specops undo {plan.id}")
+
+
+def has_served(run: Run) -> bool:
+    """Whether a run was ever ready: its outcome may have been overwritten by its end since."""
+    return run.outcome == "ready" or any(name == "ready" for name, _ in run.phases)
 
 
 def notify(config: Config, report: dict[str, Any]) -> None:
