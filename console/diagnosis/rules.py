@@ -3,7 +3,8 @@
 A rules file is YAML with three lists, all optional:
 
 ``signs``   lines that tell of a failure without raising (a signal, an Xid, a device assert, ...)
-``roles``   exceptions that only follow from another: ``victim``, ``wrapper``, ``weak``, ``noise``
+``roles``   exceptions that only follow from another (``victim``, ``wrapper``, ``weak``), mean
+            nothing (``noise``), or concern one request while the server still answers (``request``)
 ``rules``   what a root means: category, explanation, fix, and the change that would mend it
 
 The first rule that matches decides. A user's own file is read before the shipped ones.
@@ -32,7 +33,7 @@ CATEGORIES = frozenset(
     )
 )
 """What an operator has to look at; a rule names one of these."""
-ROLES = frozenset(("victim", "wrapper", "weak", "noise"))
+ROLES = frozenset(("victim", "wrapper", "weak", "noise", "request"))
 KINDS = frozenset(
     (
         *("assert", "hardware", "nvml", "dstate", "orphan", "death", "abort"),

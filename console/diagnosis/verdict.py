@@ -19,7 +19,7 @@ from console.diagnosis.tracebacks import Frame, Trace
 _BARE_KEY = re.compile(r"'?[\w./:-]*'?$")
 _COMPILER = re.compile(
     r"fatal error:|\berror: |cannot find -l|undefined reference|nvcc fatal|ptxas|not found\b"
-    r"|No such file or directory|Unsupported gpu|unsupported GNU"
+    r"|No such file or directory|Unsupported gpu|unsupported GNU|died due to signal|nvcc error"
 )
 
 
@@ -37,19 +37,53 @@ _HANDLED = re.compile(
 )
 _ENDS = re.compile(r"hit an exception|EngineCore|WorkerProc|Initialization failed")
 _IGNORED = re.compile(r"Exception ignored (?:in|while|on)|Error in atexit")
+# Of one client or one request: the server logs it and goes on.
+_CLIENT = ("CancelledError", "ConnectionResetError", "ConnectionAbortedError", "BrokenPipeError")
+_OF_REQUEST = re.compile(
+    r"Error in (?:preprocessing prompt inputs|extracting tool call|chat completion|generate)"
+    r"|Error trying to handle streaming tool call|[Ff]ailed to (?:fetch|load|parse) (?:image|media)"
+)
+_ANSWERED = re.compile(r'HTTP/1\.[01]"? [24]\d\d\b')
+_STOPPED = ("Application shutdown complete", "Finished server process", "Shutting down")
+
+
+def _lived(evidence: Evidence) -> int:
+    """The last line at which the server still answered requests, 0 where it never did."""
+    text, at = evidence.all.text, len(evidence.all.text)
+    while (at := text.rfind("HTTP/1.", 0, at)) >= 0:
+        if _ANSWERED.match(text, at):
+            return evidence.all.lines[evidence.all.index_at(at)].number
+    return 0
+
+
+def _stopped(evidence: Evidence) -> int:
+    """The last line that tells of an orderly stop, 0 where there was none."""
+    lines = evidence.all.lines
+    return max((lines[i].number for s in _STOPPED for i in evidence.all.holding(s)), default=0)
+
+
+def _outlived(incident: Incident, lived: int, stopped: int) -> bool:
+    """Whether it concerned one client or request only, and the server went on or was stopping."""
+    header = incident.trace.header if incident.trace else ""
+    if _ENDS.search(header) or incident.rank:
+        return False
+    if incident.name == "CancelledError" and stopped:
+        return True
+    if incident.name in _CLIENT:
+        return incident.number < max(lived, stopped)
+    about = incident.role == "request" or _OF_REQUEST.search(header)
+    return bool(about) and incident.number < lived
 
 
 def _role(incident: Incident, rules: Rules, *, interrupted: bool = False) -> str:
     header = incident.trace.header if incident.trace else ""
     if _IGNORED.search(header) or (interrupted and incident.name == "CancelledError"):
         return "noise"
-    if _HANDLED.search(header):
-        return "weak"
     whole = incident.whole[:4000]
-    for role in rules.roles:
-        if role.pattern.search(whole):
-            return role.role
-    return "cause"
+    found = next((role.role for role in rules.roles if role.pattern.search(whole)), "cause")
+    if found not in ("noise", "request") and _HANDLED.search(header):
+        return "weak"
+    return found
 
 
 def _opens(first: Incident, later: Incident) -> bool:
@@ -138,6 +172,13 @@ def choose(evidence: Evidence, rules: Rules) -> Verdict:
     interrupted = any(True for _ in evidence.all.holding("KeyboardInterrupt", 1))
     for incident in evidence.raised:
         incident.role = _role(incident, rules, interrupted=interrupted)
+    lived, stopped = _lived(evidence), _stopped(evidence)
+    for incident in evidence.raised:
+        if _outlived(incident, lived, stopped):
+            incident.role = "noise"
+        elif incident.role == "request":
+            handled = incident.trace and _HANDLED.search(incident.trace.header)
+            incident.role = "weak" if handled else "cause"
     ready = _ready(evidence)
     heads = [i for i in _chain_roots(evidence.raised) if i.number > ready or _fatal(i)]
     causes = [i for i in heads if i.role == "cause"]
