@@ -67,6 +67,22 @@ async def health(
     return Health.UNAVAILABLE if answer.status_code == 503 else Health.UNKNOWN
 
 
+async def accept_length(client: httpx.AsyncClient, url: str) -> float | None:
+    """The mean over the server's life where ``/server_info`` has it, else what ``/metrics`` shows.
+
+    ``/metrics`` shows nothing before the first decode log line, which a short test never reaches.
+
+    Raises:
+        HostError: the link to the host is lost.
+    """
+    for path in ("/server_info", "/get_server_info"):
+        info = await _get(client, url + path, 5.0)
+        if info is not None and (found := from_server_info(info).accept_length) is not None:
+            return found
+    counted = await metrics(client, url)
+    return counted.accept_length if counted else None
+
+
 async def metrics(client: httpx.AsyncClient, url: str, *, wait_s: float = 5.0) -> Metrics | None:
     """Counters from ``/metrics``, or from ``/server_info`` where that is off; ``None``: neither.
 
