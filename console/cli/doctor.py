@@ -1,4 +1,4 @@
-"""``specops doctor``: is this installation sound, are hosts in reach; mend a terminal, purge a host."""
+"""``specops doctor``: is the installation sound, are hosts reached; mend a terminal, purge."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from console.cli.common import Cli, ask, common, run_async
-from console.cli.output import paint, print_json, say, table
+from console.cli.output import paint, print_json, say
 from console.errors import SpecopsError, UsageError, worst
 
 if TYPE_CHECKING:
@@ -75,12 +75,12 @@ def doctor(
 
 def say_checks(checks: list[Check]) -> None:
     """The checks for people, each with what to do."""
-    for line, check in zip(
-        table([[c.state, c.id, c.message] for c in checks]), checks, strict=True
-    ):
-        say(paint(line, COLOURS[check.state]) if check.state != "ok" else line)
+    columns = max(len(check.id) for check in checks)
+    for check in checks:
+        head = f"{check.state:<8} {check.id:<{columns}}"
+        say(f"{paint(head, COLOURS[check.state])}  {check.message}")
         if check.fix and check.state != "ok":
-            say(f"         → {check.fix}")
+            say(f"{'':<{columns + 11}}→ {check.fix}")
 
 
 # ---- this machine
@@ -104,8 +104,8 @@ def installation() -> Iterator[Check]:
     others = shadows(here, sys.path)
     if _version("console") is not None or others:
         where = f" ({others[0]})" if others else ""
-        yield Check("installation.shadowed", "failed", "another package of the name 'console' is "
-                    f"in the same environment{where}", "install specops in a venv of its own")  # fmt: skip
+        yield Check("installation.shadowed", "failed", "another package named 'console' is "
+                    f"in this environment{where}", "a venv of its own for specops")  # fmt: skip
     else:
         yield Check("installation.shadowed", "ok", "no other package of the name 'console'")
     number = ".".join(map(str, sys.version_info[:3]))
@@ -117,13 +117,9 @@ def installation() -> Iterator[Check]:
 
 def shadows(own: Path, path: list[str]) -> list[Path]:
     """Other modules or packages called ``console`` on a search path."""
-    found: list[Path] = []
-    for entry in path:
-        folder = Path(entry or ".")
-        for candidate in (folder / "console" / "__init__.py", folder / "console.py"):
-            if candidate.is_file() and candidate.resolve().parent != own:
-                found.append(candidate)
-    return found
+    names = ("console/__init__.py", "console.py")
+    candidates = [Path(entry or ".") / name for entry in path for name in names]
+    return [c for c in candidates if c.is_file() and c.resolve().parent != own]
 
 
 def _version(name: str) -> str | None:

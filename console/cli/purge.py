@@ -57,7 +57,7 @@ async def purge_host(cli: Cli, name: str, *, dry_run: bool, yes: bool) -> int:
                 print_json(_document(host.name, traces, (), dry_run=dry_run))
             return int(traces.exists)
         confirm(f"Remove these from {host.name} for good?", yes=yes)
-        removed = await remove(remote, traces)
+        removed = await remove(remote)
     if cli.json:
         print_json(_document(host.name, traces, removed, dry_run=False))
     else:
@@ -66,18 +66,22 @@ async def purge_host(cli: Cli, name: str, *, dry_run: bool, yes: bool) -> int:
 
 
 def running(runs: Sequence[Run], snapshot: Snapshot, host: str) -> None:
-    """Refuse while anything that a recorded launch started is alive. Pure.
+    """Refuse while a server that was launched with one of these records is alive. Pure.
+
+    An adopted one was there before its record and does not need it.
 
     Raises:
         Refused: names the runs.
     """
     living = [p for p in snapshot.processes if p.state not in ("Z", "X")]
-    identities = {p.id for p in living}
-    carried = {p.run_id: p.id.pid for p in living if p.run_id}
-    servers = {run.run_id: run.server for run in runs}
-    alive = {run.run_id for run in runs if run.launcher in identities} | set(carried)
+    carried, identities = {p.run_id for p in living}, {p.id for p in living}
+    alive = [
+        run
+        for run in runs
+        if not run.adopted and (run.run_id in carried or run.launcher in identities)
+    ]
     if alive:
-        words = ", ".join(f"{servers.get(run, 'unrecorded')} ({run})" for run in sorted(alive))
+        words = ", ".join(f"{run.server} ({run.run_id})" for run in alive)
         hint = "specops stop them first: without its record a server is nobody's"
         raise Refused(f"servers that specops launched still run: {words}", place=host, hint=hint)
 
@@ -110,7 +114,7 @@ async def find(remote: Remote, runs: Sequence[Run]) -> Traces:
     )
 
 
-async def remove(remote: Remote, traces: Traces) -> tuple[str, ...]:
+async def remove(remote: Remote) -> tuple[str, ...]:
     """Remove the known entries under the host's lock; returns what was removed.
 
     Written to this machine's audit file before and after: the host's own journal goes with it.
@@ -124,8 +128,10 @@ async def remove(remote: Remote, traces: Traces) -> tuple[str, ...]:
     audit = AuditLog()
     await remote.lock(f"{audit.user}: purge")
     try:
-        running(await remote.runs(), await remote.snapshot(full=True), remote.host.name)
-        argv = ("rm", "-rf", "--one-file-system", "--", *traces.ours, f"{traces.folder}/lock")
+        runs = await remote.runs()
+        running(runs, await remote.snapshot(full=True), remote.host.name)
+        traces = await find(remote, runs)  # again: taking the lock makes folders that were missing
+        argv = ("rm", "-rf", "--one-file-system", "--", *traces.ours)
         audit.write("purge", host=remote.host.name, detail={"argv": list(argv)})
         done = await remote.run(argv, timeout_s=BOUND_S)
         if not traces.foreign:
