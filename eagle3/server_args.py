@@ -112,6 +112,36 @@ _POSITIVE = (
 )  # fmt: skip
 
 
+def _add_quiet_flags(parser: argparse.ArgumentParser) -> None:
+    """Flags that have one possible value here, or none that matters."""
+    for flag in _ONE:
+        parser.add_argument(flag, *_ALIASES.get(flag, []), type=int, default=1)
+    for flag, values in _IGNORED.items():
+        if values:
+            parser.add_argument(flag, dest="ignored", action="append", help=argparse.SUPPRESS)
+        else:
+            parser.add_argument(
+                flag, dest="ignored", action="append_const", const=flag, help=argparse.SUPPRESS
+            )
+
+
+def _add_own_flags(parser: argparse.ArgumentParser) -> None:
+    """Flags that SGLang does not have."""
+    own = parser.add_argument_group("not of SGLang")
+    own.add_argument(
+        "--engine", choices=["auto", "torch", "sglang"], default="auto",
+        help="who computes: this package, or SGLang where it is installed with CUDA",
+    )  # fmt: skip
+    own.add_argument(
+        "--check", action="store_true", help="check arguments and configs, start nothing"
+    )
+    own.add_argument(
+        "--no-parent-death-signal", action="store_true",
+        help="let the scheduler outlive its launcher (to try out orphans)",
+    )  # fmt: skip
+    own.add_argument("--debug-hang-at", choices=PHASES, help="for tests: stop for ever at a phase")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of ``python -m eagle3.launch_server``."""
     parser = argparse.ArgumentParser(
@@ -163,26 +193,8 @@ def build_parser() -> argparse.ArgumentParser:
     add("--enable-mixed-chunk", action="store_true", help="accepted; speculation turns it off")
     add("--quantization")
     add("--kv-cache-dtype", default="auto")
-    for flag in _ONE:
-        add(flag, *_ALIASES.get(flag, []), type=int, default=1)
-    for flag, values in _IGNORED.items():
-        if values:
-            add(flag, dest="ignored", action="append", help=argparse.SUPPRESS)
-        else:
-            add(flag, dest="ignored", action="append_const", const=flag, help=argparse.SUPPRESS)
-    own = parser.add_argument_group("not of SGLang")
-    own.add_argument(
-        "--engine", choices=["auto", "torch", "sglang"], default="auto",
-        help="who computes: this package, or SGLang where it is installed with CUDA",
-    )  # fmt: skip
-    own.add_argument(
-        "--check", action="store_true", help="check arguments and configs, start nothing"
-    )
-    own.add_argument(
-        "--no-parent-death-signal", action="store_true",
-        help="let the scheduler outlive its launcher (to try out orphans)",
-    )  # fmt: skip
-    own.add_argument("--debug-hang-at", choices=PHASES, help="for tests: stop for ever at a phase")
+    _add_quiet_flags(parser)
+    _add_own_flags(parser)
     return parser
 
 
