@@ -24,7 +24,7 @@ def serve(arguments: tuple[str, ...]) -> None:
     The same as ``python -m eagle3.launch_server``, which replaces this process: signals, exit code
     and process tree are the server's own. Without --model-path it serves the shipped pair.
     """
-    missing = [name for name in ("torch", "fastapi") if importlib.util.find_spec(name) is None]
+    missing = [name for name in ("torch", "starlette") if importlib.util.find_spec(name) is None]
     if missing:
         hint = "pip install 'specops[server]'"
         raise UsageError(f"the bundled server needs {' and '.join(missing)}", hint=hint)
