@@ -83,7 +83,7 @@ def _orphan(evidence: Evidence, causes: list[Incident]) -> Incident | None:
     orphans = evidence.of("orphan")
     if not orphans:
         return None
-    sure = [o for o in orphans if o.sign in ("orphan-ppid-1", "orphan-unit")]
+    sure = [o for o in orphans if o.sign.startswith(("orphan-ppid-1", "orphan-unit"))]
     lines = evidence.all.lines
     server = any(line.fresh or line.level for line in lines)
     transcript = any(line.text.startswith(("$ ", "# ", "root@")) for line in lines)
@@ -100,10 +100,13 @@ def _orphan(evidence: Evidence, causes: list[Incident]) -> Incident | None:
     return replace(first, message=_told([first, *orphans], 9))
 
 
+_ASKED = ("eceived sigquit", "SIGQUIT received", "SIGTERM received", "Gracefully exiting")
+
+
 def _own_kill(evidence: Evidence, death: Incident) -> bool:
-    """Whether the engine had already asked for the end of its tree before the SIGKILL."""
+    """Whether the end of the tree was asked for before the SIGKILL, by an error or by SIGTERM."""
     rest = evidence.rest
-    asked = [*rest.holding("eceived sigquit", 1), *rest.holding("SIGQUIT received", 1)]
+    asked = [index for words in _ASKED for index in rest.holding(words, 1)]
     return any(rest.lines[index].number < death.number for index in asked)
 
 

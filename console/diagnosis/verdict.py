@@ -22,6 +22,9 @@ _COMPILER = re.compile(
     r"|No such file or directory|Unsupported gpu|unsupported GNU|died due to signal|nvcc error"
 )
 
+# The message ends where the traceback of another process is quoted.
+_QUOTES = re.compile(r"(?:[Ss]ubprocess|[Cc]hild|[Ww]orker|[Rr]emote)\b[^\n]*:\s*$")
+
 
 @dataclass(slots=True)
 class Verdict:
@@ -94,7 +97,7 @@ def _opens(first: Incident, later: Incident) -> bool:
     if first.name in ("KeyError", "IndexError", "StopIteration", "Empty", "AttributeError"):
         return _BARE_KEY.match(text) is not None and len(later.message.split()) >= 3
     if first.name == "CalledProcessError":
-        return bool(_COMPILER.search(later.message))
+        return bool(_COMPILER.search(later.message) or _QUOTES.search(later.message))
     return not text and first.name != "AssertionError" and len(later.message.split()) >= 3
 
 
@@ -114,6 +117,15 @@ def _chain_roots(raised: list[Incident]) -> list[Incident]:
         else:
             followers.add(id(incident))
     return [i for i in raised if id(i) not in followers]
+
+
+def _quoted(evidence: Evidence, root: Incident) -> Incident:
+    """The exception of another process whose traceback the root's message only quotes."""
+    if root.trace is None or not _QUOTES.search(root.message):
+        return root
+    end = root.trace.end + len(root.trace.message)
+    later = (i for i in evidence.raised if i.trace and root.number < i.trace.start <= end + 1)
+    return next(later, root)
 
 
 def _key(incident: Incident) -> tuple[str, str]:
@@ -187,7 +199,7 @@ def choose(evidence: Evidence, rules: Rules) -> Verdict:
     victims = [i for i in heads if i.role == "victim"]
     root = behind(evidence, causes)
     if root is None and causes:
-        root = swallowed_import(evidence, causes[0]) or causes[0]
+        root = swallowed_import(evidence, causes[0]) or _quoted(evidence, causes[0])
     if root is None:
         root = next(iter(weak), None)
     if root is None:

@@ -103,6 +103,12 @@ _ISO = re.compile(
     r"(?: (?P<host>[\w.-]+) (?P<unit>[^\s\[\]:|]+)\[(?P<pid>\d+)\]:"
     r"|(?P<cri> std(?:out|err) [FP](?= |$)))? ?"
 )
+# A parent that relays its server's output through its own logger: asctime - name - LEVEL - line.
+_RELAY = re.compile(
+    r"(?P<date>\d{4}-\d\d-\d\d) (?P<clock>\d\d:\d\d:\d\d)[,.]\d+ "
+    r"(?:[-|] ?[\w.:-]+ [-|] ?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) [-|:] ?"
+    r"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) +(?:\[[\w.:-]+\]:?|[\w.]+:|-) ?)"
+)
 _COMPOSE = re.compile(r"(?P<name>(?:\d+\|)?[A-Za-z][\w./-]*) *(?:\||\u203a) ?")
 _LABEL = re.compile(r"(?P<rank>\d{1,4}): (?=\[|Traceback|  \S|    \S|[A-Z]\w*Error)")
 
@@ -201,6 +207,9 @@ def _paren(text: str, state: _State) -> str:
 
 
 def _digit(text: str, state: _State) -> str:
+    if match := _RELAY.match(text):
+        state.at(_stamp(match["date"], match["clock"]))
+        return text[match.end() :]
     if match := _ISO.match(text):
         state.at(_stamp(match["date"], match["clock"]))
         if match["pid"]:
