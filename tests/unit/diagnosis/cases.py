@@ -57,8 +57,8 @@ def last_name(kind: str) -> str:
 
 
 def rank_number(rank: str) -> int | None:
-    """The number in ``DP1 TP3``, ``rank3`` or ``TP3``."""
-    match = re.search(r"(?:tp|rank)[ _]?(\d+)", rank, re.IGNORECASE)
+    """The number in ``DP1 TP3``, ``rank3``, ``TP3`` or ``3``."""
+    match = re.search(r"(?:tp|rank|^)[ _]?(\d+)", rank, re.IGNORECASE)
     return int(match[1]) if match else None
 
 
