@@ -1,0 +1,309 @@
+"""``specops bench``: measure a running server, alone or against another preset."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from console.cli.common import Cli, common, confirm, connected, run_async
+from console.cli.output import number, print_json, say, table, warn
+from console.errors import ActionFailed, HostError, PreflightFailed, Refused, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from console.actions.audit import AuditLog
+    from console.bench import Level, Ratio
+    from console.config import Config
+    from console.model import Plan, Server
+    from console.planner import Planner
+    from console.remote import Remote
+    from console.runners.settings import Choice
+
+ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is asked of the server: requests a level are ``per_worker`` times the concurrency."""
+
+    concurrency: tuple[int, ...]
+    per_worker: int
+    tokens: int
+
+
+@click.command()
+@click.argument("server")
+@click.option("--concurrency", default="1,8,32", metavar="N,…", help="Requests at a time (1,8,32).")
+@click.option("--requests", "per_worker", type=click.IntRange(1, 1000), default=4,
+              help="Requests for each of them (4).")  # fmt: skip
+@click.option("--tokens", type=click.IntRange(2, 100_000), default=128,
+              help="Tokens asked for in each request (128).")  # fmt: skip
+@click.option("--against", metavar="PRESET", help="Compare with this preset, in alternation.")
+@click.option("--rounds", type=click.IntRange(2, 50), default=ROUNDS,
+              help=f"With --against: rounds of each ({ROUNDS}).")  # fmt: skip
+@click.option("--yes", is_flag=True, help="With --against: relaunch without asking.")
+@common()
+def bench(
+    cli: Cli, server: str, concurrency: str, per_worker: int, tokens: int,
+    against: str | None, rounds: int, yes: bool,
+) -> int:  # fmt: skip
+    """Measure a running server: tokens/s, time to first token, pace, accept length.
+
+    --against relaunches it with the other preset and back, once a round, and ends with what ran
+    before. Results are kept on this machine with host, model and presets.
+    """
+    load = Load(levels(concurrency), per_worker, tokens)
+    if against is None:
+        return run_async(_alone(cli, server, load))
+    return run_async(_against(cli, server, load, against, rounds, yes=yes))
+
+
+def levels(text: str) -> tuple[int, ...]:
+    """``1,8,32`` as numbers.
+
+    Raises:
+        UsageError: something else.
+    """
+    try:
+        found = tuple(int(word) for word in text.split(","))
+    except ValueError:
+        found = ()
+    if not found or any(not 1 <= n <= 4096 for n in found):
+        raise UsageError(f"'{text}' is no list of numbers", place="--concurrency", hint="1,8,32")
+    return found
+
+
+async def _alone(cli: Cli, name: str, load: Load) -> int:
+    config = cli.config()
+    server = config.server(name)
+    async with connected(config, config.host(server.host), read_only=True) as remote:
+        found, ran = await run_levels(remote, server, load)
+    keep(remote.host.name, ran, found, load)
+    if cli.json:
+        print_json({"server": name, **ran, "levels": [level_to_json(x) for x in found]})
+    else:
+        say_levels(found)
+    return 6 if any(level.failed for level in found) else 0
+
+
+async def run_levels(
+    remote: Remote, server: Server, load: Load
+) -> tuple[list[Level], dict[str, Any]]:
+    """Warm up, then each concurrency; and which run and presets it was that were measured.
+
+    Raises:
+        ActionFailed: the server does not complete.
+        HostError: the link is lost.
+    """
+    from console import probe
+    from console.attribution import find
+    from console.bench import measure, warm_up
+
+    newest = find(server, await remote.runs(), await remote.snapshot()).run
+    key = api_key(server)
+    client = probe.open_client(remote.http())
+    try:
+        url = probe.address(server)
+        await warm_up(client, url, load.tokens, key)
+        found = []
+        for count in load.concurrency:
+            level = await measure(client, url, concurrency=count, tokens=load.tokens, key=key,
+                                  requests=count * load.per_worker)  # fmt: skip
+            found.append(level)
+    finally:
+        await client.aclose()
+    ran = {
+        "run_id": newest.run_id if newest else None,
+        "model": (newest.model if newest else "") or server.model,
+        "speculative": newest.speculative if newest else server.speculative,
+        "nccl": newest.nccl if newest else server.nccl,
+    }
+    return found, ran
+
+
+def api_key(server: Server) -> str | None:
+    """The server's API key, where its entry names a secret for it.
+
+    Raises:
+        ConfigError: it does, and nothing on this machine knows it.
+    """
+    from console.runners.settings import REFERENCE
+    from console.secretstore import resolve
+
+    value = server.args.get("api-key")
+    if not isinstance(value, str) or not value.startswith(REFERENCE):
+        return None
+    name = value.removeprefix(REFERENCE)
+    return resolve([name])[name]
+
+
+def level_to_json(level: Level) -> dict[str, Any]:
+    """One concurrency as JSON; percentiles as p50, p90, p99 in seconds."""
+    body = asdict(level)
+    for key in ("ttft_s", "itl_s"):
+        body[key] = {f"p{p}": round(value, 6) for p, value in body[key].items()}
+    return body
+
+
+def say_levels(found: Sequence[Level]) -> None:
+    """A table for people; times in milliseconds."""
+
+    def ms(values: dict[int, float], p: int) -> str:
+        return number(values[p] * 1000, 1) if p in values else "?"
+
+    rows = [
+        [str(x.concurrency), number(x.tokens_per_s, 1), *(ms(x.ttft_s, p) for p in (50, 90, 99)),
+         *(ms(x.itl_s, p) for p in (50, 99)), number(x.accept_length, 2), str(x.failed)]
+        for x in found
+    ]  # fmt: skip
+    heads = ("CONC", "TOK/S", "TTFT50", "TTFT90", "TTFT99", "ITL50", "ITL99", "ACCEPT", "FAILED")
+    for line in table(rows, heads, right=range(len(heads))):
+        say(line)
+    for level in found:
+        if level.error:
+            warn(f"at {level.concurrency}: {level.error}")
+
+
+def keep(host: str, ran: dict[str, Any], found: Sequence[Level], load: Load) -> None:
+    """Append to this operator's history of measurements, one JSON line a run of the command."""
+    path = history_path(host)
+    row = {
+        "format": 1, "time": time.time(), "host": host, **ran, "tokens": load.tokens,
+        "per_worker": load.per_worker, "levels": [level_to_json(x) for x in found],
+    }  # fmt: skip
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(json.dumps(row) + "\n")
+    except OSError as error:
+        warn(f"not kept: {error.strerror}", head=str(path))
+
+
+def history_path(host: str) -> Path:
+    """Where measurements of a host are kept."""
+    from console.config import state_dir
+
+    return state_dir() / "bench" / f"{host}.jsonl"
+
+
+# ---- two presets
+
+
+async def _against(cli: Cli, name: str, load: Load, other: str, rounds: int, *, yes: bool) -> int:
+    from console.actions.audit import AuditLog
+    from console.attribution import find
+    from console.bench import compare
+    from console.planner import Planner
+    from console.runners.settings import Choice, choose
+
+    config, presets, audit = cli.config(), cli.presets(), AuditLog()
+    server = config.server(name)
+    second = choose(presets, other, None)
+    async with connected(config, config.host(server.host)) as remote:
+        run = find(server, await remote.runs(), await remote.snapshot()).run
+        if run is None:
+            hint = f"specops relaunch {name} first"
+            raise UsageError(f"no run of {name} is recorded to compare with", hint=hint)
+        first = Choice(speculative=run.speculative, nccl=run.nccl)
+        if _label(first) == _label(second):
+            raise UsageError(f"{name} runs with {other} already", hint="name another preset")
+        confirm(f"Relaunch {name} {2 * rounds} times on {server.host}?", yes=yes)
+        planner = Planner(remote, config, presets, audit.user)
+        for choice in (first, second):  # before anything is stopped
+            await _checked(planner, server, choice)
+        measured: list[tuple[list[Level], list[Level]]] = []
+        try:
+            for turn in range(rounds):
+                warn(f"round {turn + 1} of {rounds}")
+                pair = []
+                for choice in (first, second):
+                    await relaunch(config, planner, audit, server, choice, quiet=cli.json)
+                    found, ran = await run_levels(remote, server, load)
+                    keep(server.host, ran, found, load)
+                    pair.append(found)
+                measured.append((pair[0], pair[1]))
+        finally:
+            await _restore(config, planner, audit, server, first, quiet=cli.json)
+    ratios = {
+        count: compare([(a[i].tokens_per_s, b[i].tokens_per_s) for a, b in measured])
+        for i, count in enumerate(load.concurrency)
+    }
+    _report(cli, name, _label(first), other, measured, ratios)
+    return 6 if any(x.failed for pair in measured for part in pair for x in part) else 0
+
+
+async def relaunch(
+    config: Config, planner: Planner, audit: AuditLog, server: Server, choice: Choice, *,
+    quiet: bool,
+) -> None:  # fmt: skip
+    """Relaunch with a choice of presets and wait until it serves.
+
+    Raises:
+        ActionFailed: a step failed.
+        PreflightFailed: it would fail; nothing was touched.
+    """
+    from console.actions.executor import raise_for
+    from console.cli.serving_run import execute
+
+    plan = await _checked(planner, server, choice)
+    raise_for(plan, await execute(planner.remote, config, audit, plan, quiet=quiet))
+
+
+async def _checked(planner: Planner, server: Server, choice: Choice) -> Plan:
+    """The plan of a relaunch; ``PreflightFailed`` where the rules say that it would fail."""
+    from console.planner import Options
+
+    plan = await planner.relaunch(server, choice, Options())
+    errors = [f.message for f in plan.findings if f.severity.value == "error"]
+    if errors:
+        raise PreflightFailed(f"{_label(choice)}: {'; '.join(errors)}", place=server.name)
+    return plan
+
+
+async def _restore(
+    config: Config, planner: Planner, audit: AuditLog, server: Server, first: Choice, *,
+    quiet: bool,
+) -> None:  # fmt: skip
+    """Leave behind what ran before; a failure of that is said and hides no earlier one."""
+    try:
+        await relaunch(config, planner, audit, server, first, quiet=quiet)
+    except (ActionFailed, HostError, PreflightFailed, Refused) as error:
+        warn(f"{server.name} was not brought back to {_label(first)}: {error}", head="specops")
+
+
+def _label(choice: Choice) -> str:
+    names = (choice.preset, choice.speculative, choice.nccl)
+    return "+".join(n for n in names if n) or "default"
+
+
+def _report(
+    cli: Cli, name: str, first: str, second: str,
+    measured: Sequence[tuple[list[Level], list[Level]]], ratios: dict[int, Ratio | None],
+) -> None:  # fmt: skip
+    if cli.json:
+        rounds = [
+            {first: [level_to_json(x) for x in a], second: [level_to_json(x) for x in b]}
+            for a, b in measured
+        ]
+        rows = [
+            {"concurrency": n, **(asdict(r) if r else {}), "decided": bool(r and r.decided)}
+            for n, r in ratios.items()
+        ]
+        print_json({"server": name, "first": first, "second": second, "rounds": rounds,
+                    "ratios": rows})  # fmt: skip
+        return
+    for count, ratio in ratios.items():
+        if ratio is None:
+            say(f"at {count}: not comparable")
+            continue
+        verdict = "" if ratio.decided else "  (not more than noise)"
+        span = f"{ratio.low:.2f} to {ratio.high:.2f}"
+        say(f"at {count}: {second} is {ratio.mean:.2f} x {first} (95 %: {span}){verdict}")
