@@ -1,5 +1,6 @@
 """Rules over a launch command and the facts of its host, before anything is stopped."""
 
+from console.preflight.beside import Reader, reader
 from console.preflight.check import check, wanted_paths
 from console.preflight.command import Container, LaunchCommand, Redirection
 from console.preflight.facts import (
@@ -21,6 +22,7 @@ __all__ = [
     "LaunchCommand",
     "ModelFacts",
     "PathFacts",
+    "Reader",
     "Redirection",
     "ServedFacts",
     "Tensor",
@@ -29,5 +31,6 @@ __all__ = [
     "model_facts",
     "offline_facts",
     "parse_command",
+    "reader",
     "wanted_paths",
 ]

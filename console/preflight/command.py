@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Engine = Literal["sglang", "vllm", "bundled"]
-Form = Literal["shell", "systemd", "docker", "compose", "argv"]
+Form = Literal["shell", "systemd", "docker", "compose", "kubernetes", "argv"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,26 @@ import yaml
 
 from console.model import Change, Finding, Severity
 from console.preflight.command import LaunchCommand
-from console.preflight.facts import HostFacts
-from console.preflight.models import Derived, context_length
-from console.preflight.settings import Settings, resolve
+from console.preflight.facts import HostFacts, ModelFacts
+from console.preflight.models import Derived, architecture, context_length, overridden
+from console.preflight.settings import Settings, json_value, resolve
 from console.preflight.tables import BUNDLED, Table, Tables, parse_version, select
 
 SPECULATIVE = ("speculative-num-steps", "speculative-eagle-topk", "speculative-num-draft-tokens")
 EAGLE_FAMILY = ("EAGLE", "EAGLE3", "STANDALONE")
 CONTEXT_OVERRIDE = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
+
+# Beside a version's own_drafts: targets whose path the argument code takes for the draft's, and one
+# whose class is rewritten on load before that.
+_OWN_DRAFT = frozenset(
+    {
+        "DeepseekV32ForCausalLM",
+        "MistralLarge3ForCausalLM",
+        "PixtralForConditionalGeneration",
+        "HYV4ForCausalLM",
+        "Qwen4ExpForConditionalGeneration",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +75,28 @@ class Context:
 
     @property
     def target(self) -> Mapping[str, Any] | None:
-        """The target's config.json."""
-        return self.facts.target.config if self.facts.target else None
+        """The target's config.json, as the line overrides it; None where that is not known."""
+        return self._read(self.facts.target)
 
     @property
     def draft(self) -> Mapping[str, Any] | None:
         """The draft's config.json; None where the command names no draft."""
-        if self.facts.draft is None or "speculative-draft-model-path" not in self.settings:
+        if "speculative-draft-model-path" not in self.settings:
             return None
-        return self.facts.draft.config
+        return self._read(self.facts.draft)
+
+    def _read(self, model: ModelFacts | None) -> Mapping[str, Any] | None:
+        key = "json-model-override-args"
+        if model is None or self.settings.unknown(key):
+            return None
+        return overridden(model.config, next(json_value(self.settings.text(key)), {}))
+
+    @property
+    def own_draft(self) -> bool:
+        """Whether the target's own checkpoint serves as draft (multi-token prediction)."""
+        arch = architecture(self.target)
+        tables = [t for t in (self.table, self.tables.above) if t]
+        return arch in _OWN_DRAFT or any(arch in table.own_drafts for table in tables)
 
     @property
     def transformers(self) -> int:

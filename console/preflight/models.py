@@ -65,6 +65,23 @@ def architecture(config: Mapping[str, Any] | None) -> str | None:
     return str(names[0]) if isinstance(names, list) and names else None
 
 
+def overridden(
+    config: Mapping[str, Any] | None, changes: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    """A config as ``--json-model-override-args`` changes it, for target and draft alike.
+
+    A part (``text_config``) and the rope settings are merged, everything else is replaced.
+    """
+    if config is None or not changes:
+        return config
+    out = dict(config)
+    for key, value in changes.items():
+        old = out.get(key)
+        merge = isinstance(value, Mapping) and isinstance(old, Mapping)
+        out[key] = {**old, **value} if merge else value  # type: ignore[dict-item]
+    return out
+
+
 @dataclass(frozen=True, slots=True)
 class Derived:
     """A context length and how it came about, in words."""

@@ -49,6 +49,23 @@ _OPERANDS = {
     "chrt": 1,
     "pct": 1,
 }  # words of their own before the command
+_TALKERS = frozenset(
+    {
+        "echo",
+        "printf",
+        "grep",
+        "egrep",
+        "pgrep",
+        "pkill",
+        "killall",
+        "which",
+        "alias",
+        "kill",
+        "man",
+    }
+)
+"""Commands that only speak of the command after them."""
+_SHELLS = ("bash", "sh", "zsh", "dash", "ash", "ksh")
 _KEYWORDS = ("do", "then", "else", "if", "while", "until", "!", "{")
 _SUBCOMMAND = {"uv": "run", "poetry": "run", "conda": "run", "pct": "exec"}
 _SSH_VALUED = ("-p", "-i", "-l", "-o", "-J", "-F", "-b", "-c", "-L", "-R", "-D")
@@ -210,7 +227,25 @@ def launch(words: list[str], env: dict[str, str], place: str = "command") -> Lau
             wrapper += taken
             rest = rest[len(taken) :]
         else:
-            return _engine(rest, env, wrapper)
+            return _engine(rest, env, wrapper) or _within(rest, env, wrapper, place)
+    return None
+
+
+def _within(
+    rest: list[str], env: dict[str, str], wrapper: list[str], place: str
+) -> LaunchCommand | None:
+    """The launch behind a command of another kind: kubectl exec, mpirun, apptainer, flock."""
+    if PurePosixPath(rest[0]).name in _TALKERS:
+        return None
+    given = dict(env)
+    for at, word in enumerate(rest[1:], start=1):
+        before = [*wrapper, *rest[:at]]
+        if assign := _ASSIGN.fullmatch(word):
+            given[assign[1]] = assign[2]
+        elif PurePosixPath(word).name in _SHELLS and (script := _script(rest[at:])):
+            return _nested(script, given, before, place)
+        elif found := _engine(rest[at:], given, before):
+            return found
     return None
 
 
@@ -248,13 +283,26 @@ def _script(rest: list[str]) -> str:
             at += 2 if rest[at] in _SSH_VALUED else 1
         return " ".join(rest[at + 1 :])
     if program == "tmux":
-        return rest[-1] if " " in rest[-1] else ""
-    if program not in ("bash", "sh", "zsh", "dash"):
+        return next((word for word in rest[1:] if " " in word), "")
+    if program == "eval":
+        return " ".join(rest[1:])
+    if program in ("su", "runuser", "script"):
+        return _after_c(rest)
+    if program not in _SHELLS:
         return ""
     for at, word in enumerate(rest[1:], start=1):
         if not word.startswith("-"):
             break
         if not word.startswith("--") and word.endswith("c") and at + 1 < len(rest):
+            return rest[at + 1]
+    return ""
+
+
+def _after_c(rest: list[str]) -> str:
+    """The text after ``-c`` (or a bundle such as ``-qc``, or ``--command``), wherever it stands."""
+    for at, word in enumerate(rest[1:-1], start=1):
+        short = word.startswith("-") and not word.startswith("--") and word.endswith("c")
+        if short or word == "--command":
             return rest[at + 1]
     return ""
 

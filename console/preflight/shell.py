@@ -15,6 +15,9 @@ from console.errors import UsageError
 _OPERATORS = ("&&", "||", ";;", "&>>", "&>", ";", "|", "&", "(", ")")
 _REDIRECT = re.compile(r"(\d*)(>>|>\||>&|>|<<<|<<|<)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LEADS = {"then", "do", "else", "{"}
+_ARRAY = re.compile(r"(?:(?:declare|local|readonly)[ \t]+-[aA]\w*[ \t]+)?([A-Za-z_]\w*)(\+?)=\(")
+_ELEMENTS = re.compile(r'(?P<q>"?)\$\{([A-Za-z_]\w*)\[[@*]\](?::?[-+][^}]*)?\}(?P=q)(?=[\s;&|)]|$)')
 _BRACED = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)(?:(:?[-=?+])([^}]*))?\}")
 
 
@@ -47,6 +50,7 @@ class Lexer:
         self.env = env
         self.place = place
         self.unresolved: list[str] = []
+        self.arrays: dict[str, list[str]] = {}
 
     def next(self) -> Simple | None:
         """The next simple command, or None at the end of the text."""
@@ -64,9 +68,39 @@ class Lexer:
             elif char == "#":
                 end = self.text.find("\n", self.pos)
                 self.pos = len(self.text) if end < 0 else end
+            elif set(command.words) <= _LEADS and (array := _ARRAY.match(self.text, self.pos)):
+                self._array(array)
             elif not self._redirect(command):
-                command.words += self._word()
+                command.words += self._elements() or self._word()
         return command if command.words or command.redirects else None
+
+    def _array(self, opening: re.Match[str]) -> None:
+        """Reads ``NAME=(…)`` or ``NAME+=(…)``."""
+        words = self.arrays.setdefault(opening[1], []) if opening[2] else []
+        self.arrays[opening[1]] = words
+        start, self.pos = self.pos, opening.end()
+        while self.pos < len(self.text):
+            char = self.text[self.pos]
+            if char == ")":
+                self.pos += 1
+                return
+            if char in " \t\n" or self.text.startswith("\\\n", self.pos):
+                self.pos += 2 if char == "\\" else 1
+            elif char == "#":
+                end = self.text.find("\n", self.pos)
+                self.pos = len(self.text) if end < 0 else end
+            else:
+                words += self._elements() or self._word()
+        self.pos = start
+        raise self._unclosed("(")
+
+    def _elements(self) -> list[str]:
+        """The words of ``"${NAME[@]}"`` where that stands by itself and the array is known."""
+        match = _ELEMENTS.match(self.text, self.pos)
+        if match is None or match[2] not in self.arrays:
+            return []
+        self.pos = match.end()
+        return list(self.arrays[match[2]])
 
     def _operator(self) -> str:
         for op in _OPERATORS:
@@ -220,7 +254,7 @@ class Lexer:
     def _unclosed(self, mark: str) -> UsageError:
         line = self.text.count("\n", 0, self.pos) + 1
         return UsageError(
-            f"the quote {mark} that opens here is never closed",
+            f"the {'bracket' if '(' in mark else 'quote'} {mark} that opens here is never closed",
             place=f"{self.place}:{line}",
             hint="close it, or check whether the text was cut when it was pasted",
         )

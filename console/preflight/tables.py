@@ -50,13 +50,17 @@ _CANONICAL = {
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What one version knows."""
+    """What one version knows.
+
+    ``own_drafts`` are targets whose own checkpoint holds the draft layer (multi-token prediction).
+    """
 
     version: str
     options: Mapping[str, Option]
     architectures: frozenset[str]
     eagle3_targets: frozenset[str]
     eagle3_drafts: frozenset[str]
+    own_drafts: frozenset[str]
 
     def matches(self, flag: str) -> tuple[Option, ...]:
         """The options that argparse would take the flag for: itself, or all with that prefix."""
@@ -97,6 +101,7 @@ def load(version: str) -> Table:
         architectures=frozenset(raw["architectures"]),
         eagle3_targets=frozenset(raw["eagle3_targets"]),
         eagle3_drafts=frozenset(raw["eagle3_drafts"]),
+        own_drafts=frozenset(raw["own_drafts"]),
     )
 
 

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from console.errors import UsageError
+from console.preflight.beside import Reader, variables
 from console.preflight.command import LaunchCommand, Redirection
 from console.preflight.parse import launch
 
@@ -26,8 +27,8 @@ class _Service:
     outputs: dict[str, str] = field(default_factory=dict)
 
 
-def parse_unit(text: str, *, place: str = "unit") -> LaunchCommand:
-    """The launch that a unit's ExecStart= makes.
+def parse_unit(text: str, *, place: str = "unit", read: Reader = lambda _: None) -> LaunchCommand:
+    """The launch that a unit's ExecStart= makes; ``read`` gives the text of EnvironmentFile=.
 
     A drop-in pasted after its unit works as systemd merges them: an empty assignment resets.
     Raises ``UsageError`` naming the line where the unit has no ExecStart= that starts an engine.
@@ -39,6 +40,8 @@ def parse_unit(text: str, *, place: str = "unit") -> LaunchCommand:
             place=place,
             hint="give the whole unit (systemctl cat NAME)",
         )
+    for name in service.env_files:
+        service.env |= variables(read(name) or "")
     found: list[LaunchCommand] = []
     for line, value in service.exec_start:
         missing: list[str] = []

@@ -237,6 +237,29 @@ def registered(models: Path) -> tuple[list[str], list[str], dict[str, Path]]:
     return sorted(entries), sorted(n for n in entries if captures(n)), entries
 
 
+def own_drafts(tree: ast.Module) -> list[str]:
+    """Targets that double as their own draft: their class is replaced by a draft's on load.
+
+    They are what ``_config_draft_model`` compares the first architecture with.
+    """
+    constants = Constants([tree])
+    found: set[str] = set()
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef) or function.name != "_config_draft_model":
+            continue
+        for node in ast.walk(function):
+            if not isinstance(node, ast.Compare) or "architectures[0]" not in ast.unparse(
+                node.left
+            ):
+                continue
+            for side in node.comparators:
+                if isinstance(side, ast.Constant):
+                    found.add(str(side.value))
+                else:
+                    found.update(map(str, constants.read(side) or []))
+    return sorted(name for name in found if "Draft" not in name)
+
+
 def bundled(parser: argparse.ArgumentParser) -> list[dict[str, Any]]:
     """The options of a parser that can be asked itself."""
     rows: list[dict[str, Any]] = []
@@ -263,6 +286,7 @@ def bundled_table() -> str:
         "architectures": ["LlamaForCausalLM", "LlamaForCausalLMEagle3"],
         "eagle3_targets": ["LlamaForCausalLM"],
         "eagle3_drafts": ["LlamaForCausalLMEagle3"],
+        "own_drafts": [],
     }
     return as_text(table, bundled(build_parser()))
 
@@ -287,6 +311,7 @@ def main() -> None:
         "architectures": architectures,
         "eagle3_targets": captures,
         "eagle3_drafts": [a for a in architectures if "Eagle3" in a],
+        "own_drafts": own_drafts(parsed(root / "sglang" / "srt" / "configs" / "model_config.py")),
     }
     target = OUT / f"sglang-{version}.json"
     target.write_text(as_text(table, found))

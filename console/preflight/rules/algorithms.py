@@ -11,25 +11,23 @@ from console.preflight.rules.speculative import effective_topk
 
 STEPS, TOPK, TOKENS = SPECULATIVE
 
-# Targets whose own checkpoint holds the draft layer (multi-token prediction): no draft path needed.
-OWN_DRAFT = frozenset(
+_EXTRA_BUFFER = frozenset(
     {
-        "DeepseekV32ForCausalLM",
-        "DeepseekV3ForCausalLM",
-        "DeepseekV4ForCausalLM",
-        "Glm4MoeForCausalLM",
-        "Glm4MoeLiteForCausalLM",
-        "GlmMoeDsaForCausalLM",
-        "BailingMoeForCausalLM",
-        "BailingMoeV2ForCausalLM",
-        "BailingMoeV2_5ForCausalLM",
-        "MistralLarge3ForCausalLM",
-        "PixtralForConditionalGeneration",
-        "HYV3ForCausalLM",
-        "HYV4ForCausalLM",
-        "Qwen4ExpForConditionalGeneration",
+        "InternS2PreviewForConditionalGeneration",
+        "MiniCPMV4_6ForConditionalGeneration",
+        "Qwen3NextForCausalLM",
+        "Qwen3_5ForConditionalGeneration",
+        "Qwen3_5MoeForConditionalGeneration",
     }
 )
+_RECURRENT = _EXTRA_BUFFER | {
+    "FalconH1ForCausalLM",
+    "JetNemotronForCausalLM",
+    "JetVLMForConditionalGeneration",
+    "Lfm2ForCausalLM",
+    "NemotronHForCausalLM",
+}
+"""Targets with recurrent layers (0.5.12 server_args.py), and those of them with extra buffers."""
 
 
 def rules(ctx: Context) -> Iterator[Finding]:
@@ -39,6 +37,7 @@ def rules(ctx: Context) -> Iterator[Finding]:
     if not ctx.bundled:
         yield from backends(ctx)
         yield from pipelined(ctx)
+        yield from recurrent(ctx)
     if ctx.algorithm in EAGLE_FAMILY:
         yield from draft_path(ctx)
         yield from rejection_sampling(ctx)
@@ -56,7 +55,7 @@ def draft_path(ctx: Context) -> Iterator[Finding]:
     if "speculative-draft-model-path" in ctx.settings:
         return
     arch = architecture(ctx.target)
-    if arch in OWN_DRAFT:
+    if ctx.own_draft:
         return
     doubt = "" if arch else " unless the target holds its own draft layer (its config is unknown)"
     make = ctx.error if arch else ctx.warning
@@ -196,6 +195,28 @@ def pipelined(ctx: Context) -> Iterator[Finding]:
         "--pp-size",
         "--speculative-algorithm",
         change=Change(flags={"pp-size": None}),
+    )
+
+
+def recurrent(ctx: Context) -> Iterator[Finding]:
+    """Targets with recurrent layers keep a state that speculation has to roll back."""
+    arch = architecture(ctx.target)
+    if ctx.era != 2 or arch not in _RECURRENT or ctx.settings.unknown("mamba-scheduler-strategy"):
+        return
+    buffered = ctx.settings.text("mamba-scheduler-strategy") == "extra_buffer"
+    decode = ctx.settings.text("disaggregation-mode") == "decode"
+    amd = truthy(ctx.command.env.get("SGLANG_USE_AITER"))
+    if buffered or decode or amd or ctx.settings.on("disable-radix-cache"):
+        return
+    can = arch in _EXTRA_BUFFER
+    yield ctx.error(
+        "spec-recurrent",
+        f"{arch} has recurrent layers: speculative decoding does not go with the radix cache here "
+        + ("unless --mamba-scheduler-strategy is extra_buffer" if can else "at all"),
+        "add --mamba-scheduler-strategy extra_buffer" if can else "add --disable-radix-cache",
+        "--mamba-scheduler-strategy",
+        "--disable-radix-cache",
+        "--speculative-algorithm",
     )
 
 

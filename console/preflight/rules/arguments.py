@@ -49,7 +49,15 @@ def unresolved(ctx: Context) -> Iterator[Finding]:
             f"the value of {names} is not in the text; what depends on it was not checked",
             "paste the lines that set it as well",
         )
-    if ctx.settings.values.get("config") is not None:
+    if any(word.startswith("--config=") for word in ctx.command.args) and ctx.sglang:
+        yield ctx.warning(
+            "config-file",
+            "--config=FILE is not seen: the file is read only where --config and FILE are two "
+            "words, so its flags have no effect",
+            "write --config FILE",
+            "--config",
+        )
+    elif ctx.settings.values.get("config") is not None:
         yield ctx.info(
             "config-file",
             "flags in the file given with --config were not checked",

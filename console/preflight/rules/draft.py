@@ -12,7 +12,6 @@ from typing import Any
 from console.model import Change, Finding
 from console.preflight.context import CONTEXT_OVERRIDE, EAGLE_FAMILY, Context
 from console.preflight.models import architecture, context_length, text_config, whole
-from console.preflight.rules.algorithms import OWN_DRAFT
 from console.preflight.tables import VERSIONS, load
 
 _DRAFT = "--speculative-draft-model-path"
@@ -98,7 +97,7 @@ def draft_architecture(ctx: Context) -> Iterator[Finding]:
     elif not any(arch in table.architectures for table in tables):
         yield from unregistered(ctx, arch)
     elif ctx.algorithm == "EAGLE3" and not eagle3 and not arch.endswith(("NextN", "MTP")):
-        if architecture(ctx.target) in OWN_DRAFT:
+        if ctx.own_draft:
             return  # a target with its own draft layer; its class is replaced on load
         yield ctx.error(
             "draft-architecture",
@@ -279,7 +278,8 @@ def vocabulary_pair(ctx: Context, vocab: int | None, target: int | None) -> Iter
     if vocab is None or target is None or vocab == target:
         return
     message = f"the draft's vocab_size {vocab} is not the target's {target}"
-    if vocab > target or ctx.bundled:
+    padded = ctx.algorithm == "STANDALONE" and abs(vocab - target) * 100 < target
+    if (vocab > target and not padded) or ctx.bundled:
         yield ctx.error(
             "draft-vocab-target",
             f"{message}: it drafts tokens that mean something else to the target, or nothing",

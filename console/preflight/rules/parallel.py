@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from console.model import Finding
-from console.preflight.context import Context
-from console.preflight.models import has_experts, uses_mla, whole
+from console.preflight.context import Context, truthy
+from console.preflight.models import has_experts, text_config, uses_mla, whole
 
 _OWN_ADDRESSES = ("127.0.0.1", "localhost", "::1", "0.0.0.0")  # noqa: S104 - compared, not bound
 _SIZES = (
@@ -25,6 +26,7 @@ def rules(ctx: Context) -> Iterator[Finding]:
     yield from head_split(ctx, "target")
     if ctx.draft_path:
         yield from head_split(ctx, "draft")
+    yield from quantised_blocks(ctx)
     yield from pipeline(ctx)
 
 
@@ -99,9 +101,10 @@ def meeting_point(ctx: Context, count: int) -> Iterator[Finding]:
                 "--dist-init-addr",
             )
         elif count > 1 and host.strip("[]") in _OWN_ADDRESSES:
-            yield ctx.error(
+            yield ctx.warning(
                 "dist-init-addr",
-                f"--dist-init-addr {address} is this machine for every node; they never meet",
+                f"--dist-init-addr {address} is this machine for every node: nodes on different "
+                "machines never meet",
                 "give the first node's address in the network that joins them",
                 "--dist-init-addr",
             )
@@ -168,6 +171,44 @@ def head_split(ctx: Context, which: str) -> Iterator[Finding]:
             "use a tp-size that divides it",
             "--tp-size",
         )
+
+
+def quantised_blocks(ctx: Context) -> Iterator[Finding]:
+    """Block-wise fp8 weights are cut at whole blocks only."""
+    quantised = text_part(ctx.target).get("quantization_config")
+    block = quantised.get("weight_block_size") if isinstance(quantised, Mapping) else None
+    if not isinstance(block, list) or not block or not isinstance(block[0], int) or block[0] < 1:
+        return
+    unknown = ctx.settings.unknown("tp-size", "ep-size", "moe-a2a-backend")
+    if unknown or "moe-dp-size" in ctx.settings or truthy(ctx.command.env.get("SGLANG_USE_AITER")):
+        return
+    ranks = ctx.parallel("tp-size")
+    moe = has_experts(ctx.target)
+    if moe:
+        spread = (ctx.settings.text("moe-a2a-backend") or "none") != "none"
+        ranks = (
+            1 if spread or ctx.settings.on("enable-ep-moe") else ranks // ctx.parallel("ep-size")
+        )
+    keys = ("moe_intermediate_size", "intermediate_size") if moe else ("intermediate_size",)
+    inner = whole(ctx.target, *keys)
+    if inner and ranks > 1 and inner % ranks == 0 and inner // ranks % block[0]:
+        yield ctx.error(
+            "tp-fp8-block",
+            f"{keys[0]} {inner} over {ranks} ranks is {inner // ranks}, no multiple of the "
+            f"checkpoint's fp8 block of {block[0]}; every rank fails while the weights load",
+            f"add --ep-size {ranks}, or use a smaller --tp-size"
+            if moe
+            else "use a smaller tp-size",
+            "--tp-size",
+            *(("--ep-size",) if moe else ()),
+        )
+
+
+def text_part(config: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The part with the quantisation: the whole config's own, else the language model's."""
+    whole_config = config or {}
+    has_own = "quantization_config" in whole_config
+    return whole_config if has_own else text_config(whole_config)
 
 
 def divisors(count: int) -> str:

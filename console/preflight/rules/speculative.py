@@ -57,7 +57,8 @@ def without_algorithm(ctx: Context) -> Iterator[Finding]:
     """Speculative flags without an algorithm are read and have no effect."""
     keys = [*SPECULATIVE, "speculative-draft-model-path"]
     given = [f"--{key}" for key in keys if key in ctx.settings]
-    if given:
+    refused = any("--speculative-algorithm" in f.flags for f in ctx.settings.findings)
+    if given and not refused:
         yield ctx.warning(
             "spec-algorithm-missing",
             f"{', '.join(given)} without --speculative-algorithm: nothing is speculated",

@@ -38,7 +38,9 @@ class Case:
 @cache
 def models() -> dict[str, dict[str, Any]]:
     """The config files by name."""
-    loaded: dict[str, dict[str, Any]] = yaml.safe_load((DATA / "models.yaml").read_text())
+    loaded: dict[str, dict[str, Any]] = {}
+    for path in sorted(DATA.glob("models*.yaml")):
+        loaded |= yaml.safe_load(path.read_text())
     return loaded
 
 
@@ -69,18 +71,19 @@ def facts(entry: Mapping[str, Any]) -> HostFacts:
 
 
 def load(file: str) -> Iterator[Case]:
-    """The cases of ``faulty.yaml`` or ``valid.yaml``."""
-    for entry in yaml.safe_load((DATA / file).read_text()):
+    """The cases of ``faulty*.yaml`` or ``valid*.yaml``."""
+    entries = [e for path in sorted(DATA.glob(file)) for e in yaml.safe_load(path.read_text())]
+    for entry in entries:
         yield Case(
             id=entry["id"],
             command=entry["command"],
             version=str(entry.get("version", DEFAULT_VERSION)),
             facts=facts(entry),
             expect=entry.get("expect", {}),
-            faulty=file == "faulty.yaml",
+            faulty=file == "faulty*.yaml",
             judge=entry.get("judge", True),
         )
 
 
-FAULTY = tuple(load("faulty.yaml"))
-VALID = tuple(load("valid.yaml"))
+FAULTY = tuple(load("faulty*.yaml"))
+VALID = tuple(load("valid*.yaml"))
