@@ -50,7 +50,7 @@ def test_launch_serve_relaunch_stop(bundled: Command) -> None:
     assert [step["kind"] for step in plan.json["plan"]] == ["preflight", "launch", "watch"]
     assert state(bundled)["phase"] == "stopped"
 
-    launched = bundled("launch", "one", "--yes", "--json")
+    launched = bundled("launch", "one", "--yes", "--wait", "--json")
     assert launched.code == 0, launched.err
     document = launched.json
     assert document["outcome"] == "ready"
@@ -62,17 +62,19 @@ def test_launch_serve_relaunch_stop(bundled: Command) -> None:
     now = state(bundled)
     assert (now["phase"], now["health"], now["preset"]) == ("ready", "ok", "eagle3-3step")
     assert complete(now["port"]) > 0
-    again = bundled("launch", "one", "--yes")
+    again = bundled("launch", "one", "--yes", "--wait")
     assert again.code == 6
     assert "runs already" in again.err
 
-    relaunched = bundled("relaunch", "one", "--preset", "eagle3-1step", "--yes", "--json")
+    relaunched = bundled("relaunch", "one", "--preset", "eagle3-1step", "--wait", "--yes", "--json")
     assert relaunched.code == 0, relaunched.err
     document = relaunched.json
     kinds = [step["kind"] for step in document["plan"]]
     order = ["preflight", "drain", "signal", "verify", "launch", "watch"]
     assert [kind for kind in dict.fromkeys(kinds) if kind in order] == order
-    assert {"plan_s", "drain_s", "verify_s", "launch_s", "watch_s"} <= set(document["timings"])
+    timings = document["timings"]
+    assert {"drain_s", "release_s", "engine_check_s", "server_start_s", "other_s"} == set(timings)
+    assert sum(timings.values()) == pytest.approx(document["seconds"], abs=0.01)
     after = state(bundled)
     assert after["preset"] == "eagle3-1step"
     assert after["pid"] != now["pid"]
@@ -106,11 +108,11 @@ def test_a_launch_that_would_fail_is_refused_and_diagnosed_when_forced(
     ready = bundled.hosts.read_text()
     draft = str(bundled.folder / "draft")
     bundled.write(ready.replace(f" draft: {draft},", ""))
-    assert bundled("launch", "one", "--yes").code == 0
+    assert bundled("launch", "one", "--yes", "--wait").code == 0
     before = state(bundled)
     bundled.write(ready)
 
-    refused = bundled("relaunch", "one", "--yes", "--json")
+    refused = bundled("relaunch", "one", "--yes", "--wait", "--json")
     assert refused.code == 5
     assert refused.json["outcome"] == "refused"
     errors = [f for f in refused.json["findings"] if f["severity"] == "error"]
@@ -118,7 +120,7 @@ def test_a_launch_that_would_fail_is_refused_and_diagnosed_when_forced(
     assert "2048" in errors[0]["message"]
     assert state(bundled)["pid"] == before["pid"], "the running server was touched"
 
-    forced = bundled("relaunch", "one", "--yes", "--json", "--skip-preflight")
+    forced = bundled("relaunch", "one", "--yes", "--wait", "--json", "--skip-preflight")
     assert forced.code == 6
     root = forced.json["diagnosis"]["root"]
     assert forced.json["outcome"] == "failed"
@@ -131,7 +133,7 @@ def test_a_launch_that_would_fail_is_refused_and_diagnosed_when_forced(
 
 
 def test_an_orphan_goes_and_an_unrelated_process_stays(bundled: Command) -> None:
-    assert bundled("launch", "one", "--yes").code == 0
+    assert bundled("launch", "one", "--yes", "--wait").code == 0
     launcher = state(bundled)["pid"]
     bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"])
     try:
@@ -162,14 +164,14 @@ def test_an_orphan_goes_and_an_unrelated_process_stays(bundled: Command) -> None
 
 
 def test_a_taken_port_is_refused_before_anything_starts(bundled: Command) -> None:
-    port = int(bundled.hosts.read_text().split("port: ")[1].split(",")[0])
+    port = int(bundled.hosts.read_text().split(" port: ")[1].split(",")[0])
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port))
         taken.listen()
-        ran = bundled("launch", "one", "--yes", "--json")
+        ran = bundled("launch", "one", "--yes", "--wait", "--json")
         assert ran.code == 5
         assert str(port) in json.dumps(ran.json["findings"])
-        forced = bundled("launch", "one", "--yes", "--json", "--skip-preflight")
+        forced = bundled("launch", "one", "--yes", "--wait", "--json", "--skip-preflight")
         assert forced.code == 6
         assert str(port) in forced.json["detail"]
 
@@ -181,9 +183,9 @@ STEPS = ("drain", "signal", "verify", "launch", "watch")
 def test_a_console_killed_in_any_step_leaves_the_truth_and_resume_finishes(
     bundled: Command, step: str
 ) -> None:
-    assert bundled("launch", "one", "--yes", "--preset", "eagle3-1step").code == 0
+    assert bundled("launch", "one", "--yes", "--wait", "--preset", "eagle3-1step").code == 0
     before = state(bundled)
-    console = bundled.start("relaunch", "one", "--yes", "--skip-preflight")
+    console = bundled.start("relaunch", "one", "--yes", "--wait", "--skip-preflight")
     plan = ""
 
     def reached() -> bool:
