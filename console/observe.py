@@ -30,18 +30,20 @@ from console.model import (
     ServerState,
     Snapshot,
 )
-from console.observed import load, save
+from console.observed import Kept, Tokens, load, save
 from console.phases import Learned, learn
-from console.remote import ExitStatus, Remote
+from console.remote import Cursor, ExitStatus, LogSource, Remote
 from console.zombies import Attempt, Policy, Probe, classify
 from console.zombies.stillness import Stillness
 
-DIAGNOSED_BYTES = 4 << 20
 RUNS_EVERY_S = 5.0
 ARTEFACTS_EVERY_S = 30.0
 FULL_EVERY_S = 30.0
 METRICS_EVERY_S = 2.0
-HEALTH_EVERY_S = 5.0
+GENERATE_EVERY_S = 20.0
+"""A server that was ready and does not answer is asked for a token so often, for the verdict."""
+HEALTH_EVERY_S = 10.0
+"""SGLang makes a token for every /health, so it is not asked more often than needed."""
 
 
 class Depth(IntEnum):
@@ -68,8 +70,8 @@ class Eye:
         self.metrics: probe.Metrics | None = None
         self.learned: Mapping[Phase, Learned] = {}
         self.diagnosis: Diagnosis | None = None
-        self._diagnosed: tuple[str | None, int] | None = None
-        self._tokens: tuple[float, float] | None = None
+        self._diagnosed: tuple[LogSource, Cursor | None] | None = None
+        self.tokens: Tokens | None = None
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._asked_at: dict[str, float] = {}
 
@@ -98,11 +100,13 @@ class Eye:
 
     async def _read_log(self, remote: Remote, now: float) -> None:
         source = source_of(self.server, self.found.run)
-        skip = self.found.run.log_offset if self.found.run else 0
+        run = self.found.run
+        skip, after = (run.log_offset, run.log_cursor) if run else (0, "")
+        old = self.follower
         if source is None:
             self.follower = None
-        elif self.follower is None or (self.follower.source, self.follower.skip) != (source, skip):
-            self.follower = LogFollower(source, self.server.engine, skip)
+        elif old is None or (old.source, old.skip, old.after) != (source, skip, after):
+            self.follower = LogFollower(source, self.server.engine, skip, after)
         if self.follower is not None:
             with contextlib.suppress(ActionFailed):  # unreadable: its phase is unknown, not failed
                 await self.follower.update(remote, now)
@@ -124,8 +128,11 @@ class Eye:
         self._start(
             "metrics", self._ask_metrics(client, snapshot), METRICS_EVERY_S if wait_s <= 0 else 0.0
         )
-        if deep:
-            self._start("generate", self._ask_generate(client, snapshot), 0.0)
+        told = self.follower.phase if self.follower else None
+        silent = self.health in (Health.TIMEOUT, Health.UNAVAILABLE, Health.UNKNOWN)
+        if deep or (wait_s <= 0 and told is Phase.READY and silent and self._asked_at):
+            every_s = 0.0 if deep else GENERATE_EVERY_S
+            self._start("generate", self._ask_generate(client, snapshot), every_s)
         if wait_s > 0 and self._asking:
             pending = [t for name, t in self._asking.items() if name != "generate"]
             if pending:
@@ -162,9 +169,12 @@ class Eye:
         self.metrics = await probe.metrics(client, probe.address(self.server))
         total = self.metrics.tokens_total if self.metrics else None
         if total is None:
-            self._tokens = None
-        elif self._tokens is None or self._tokens[0] != total:
-            self._tokens = (total, snapshot.time)
+            self.tokens = None
+            return
+        run_id = self.found.run.run_id if self.found.run else None
+        known = self.tokens if self.tokens and self.tokens.run_id == run_id else None
+        if known is None or known.total != total:
+            self.tokens = Tokens(run_id, total, snapshot.time, moved=known is not None)
 
     async def _ask_generate(self, client: httpx.AsyncClient, snapshot: Snapshot) -> None:
         began, waited = snapshot.time, time.monotonic()
@@ -211,32 +221,28 @@ class Eye:
 
     async def _diagnose(self, remote: Remote) -> None:
         """What the log says of the failure; read once per length of the log."""
-        source = self.follower.source if self.follower else None
-        if source is None or source.path is None:
+        if self.follower is None or self.follower.missing:
             return
-        (info,) = await remote.stat([source.path])
-        key = (source.path, info.size_bytes)
-        if info.kind != "file" or key == self._diagnosed:
+        key = (self.follower.source, self.follower.stand)
+        if key == self._diagnosed:
             return
-        out = bytearray()
-        begin = self.follower.skip if self.follower and self.follower.skip < info.size_bytes else 0
-        at = max(begin, info.size_bytes - DIAGNOSED_BYTES)
-        while at < info.size_bytes:
-            block = await remote.read_file(source.path, offset=at, limit=1 << 20)
-            if not block:
-                break
-            out += block
-            at += len(block)
+        try:
+            out = await self.follower.written(remote)
+        except ActionFailed:  # unreadable: why it failed is unknown
+            return
         self._diagnosed = key
         engine = self.server.engine
-        said = await asyncio.to_thread(diagnose, bytes(out), engine=engine)
+        said = await asyncio.to_thread(diagnose, out, engine=engine)
         if said.category == "none":
             said = replace(said, summary=f"{await self._end(remote)}; its log tells no reason")
         self.diagnosis = said
 
     async def _end(self, remote: Remote) -> str:
         """How the processes ended, in words."""
-        run = self.found.run
+        run, unit = self.found.run, self.server.runner.unit
+        if unit is not None:
+            seen = await remote.unit_status(unit, user_unit=self.server.runner.user_unit)
+            return ending(ExitStatus(seen.exit_status, seen.result))
         status = await remote.exit_status(run.run_id) if run is not None else None
         return ending(status)
 
@@ -270,7 +276,7 @@ class Eye:
             attempts=self.attempts,
             health=self.health,
             log_silent_s=self.follower.silent_s if self.follower else None,
-            tokens_still_s=None if self._tokens is None else max(0.0, now - self._tokens[1]),
+            tokens_still_s=self.tokens.still_s(now) if self.tokens else None,
             metrics_answered=self.metrics is not None,
             running_requests=self.metrics.running if self.metrics else None,
             still_s=still.still_s([p.id for p in self.found.processes], now),
@@ -309,7 +315,10 @@ class Observer:
         self.remote = remote
         self.eyes = {server.name: Eye(server) for server in servers}
         self.servers = {server.name: server for server in servers}
-        self.stillness: Stillness = load(remote.host.name, remote.hello.boot_id)
+        kept = load(remote.host.name, remote.hello.boot_id)
+        self.stillness: Stillness = kept.stillness
+        for name, eye in self.eyes.items():
+            eye.tokens = kept.tokens.get(name)
         self.runs: tuple[Run, ...] = ()
         self._client = probe.open_client(remote.http())
         self._earlier: list[Snapshot] = []
@@ -399,12 +408,7 @@ class Observer:
         if depth is Depth.DEEP:
             await self._probe_again()
         view = await self.observe(Depth.QUICK)
-        save(
-            self.remote.host.name,
-            self.remote.hello.boot_id,
-            self.stillness,
-            self.server_processes(),
-        )
+        self.keep()
         return view
 
     async def _probe_again(self) -> None:
@@ -415,9 +419,12 @@ class Observer:
             again = [eye.second(self._client, snapshot) for eye in waiting]
             await asyncio.gather(*again, *(eye.settle(probe.HEALTH_WAIT_S) for eye in waiting))
 
-    def server_processes(self) -> set[int]:
-        """Pids of the servers' processes: whose stillness is worth keeping."""
-        return {p.id.pid for eye in self.eyes.values() for p in eye.found.processes}
+    def keep(self) -> None:
+        """Keep on this machine what the next command could not see in its short look."""
+        pids = {p.id.pid for eye in self.eyes.values() for p in eye.found.processes}
+        tokens = {name: eye.tokens for name, eye in self.eyes.items() if eye.tokens is not None}
+        kept = Kept(self.stillness, tokens)
+        save(self.remote.host.name, self.remote.hello.boot_id, kept, pids)
 
     async def close(self) -> None:
         """End probes; the connection is the caller's."""

@@ -7,7 +7,8 @@ counts, because a process is the same only with the same pid, start time and boo
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,47 @@ from console.config.presets import write_atomically
 from console.model import ProcessId
 from console.zombies.stillness import Stillness, _Seen
 
+SEEN_LONG_ENOUGH_S = 60.0
+"""Shorter than that, a count that has not been seen to move says nothing yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A server's count of tokens: since when (host clock, s) it has this value.
+
+    ``moved``: the change to it was seen; otherwise ``since`` is only when looking began.
+    """
+
+    run_id: str | None
+    total: float
+    since: float
+    moved: bool = False
+
+    def still_s(self, now: float) -> float | None:
+        """How long the count has stood, ``None`` where it was not looked at for long enough."""
+        seconds = max(0.0, now - self.since)
+        return seconds if self.moved or seconds >= SEEN_LONG_ENOUGH_S else None
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept of one host; ``tokens`` by server name."""
+
+    stillness: Stillness = field(default_factory=Stillness)
+    tokens: Mapping[str, Tokens] = field(default_factory=dict)
+
 
 def _path(host: str) -> Path:
     return state_dir() / "observed" / f"{host}.json"
 
 
-def load(host: str, boot_id: str) -> Stillness:
-    """What was kept for this boot of a host; empty where nothing was or it cannot be read."""
+def load(host: str, boot_id: str) -> Kept:
+    """What was kept for this boot of a host; nothing where nothing was or it cannot be read."""
     try:
         rows: Any = json.loads(_path(host).read_text(encoding="utf-8"))
         if rows.get("format") != 1 or rows.get("boot_id") != boot_id:
-            return Stillness()
-        return Stillness(
+            return Kept()
+        stillness = Stillness(
             {
                 ProcessId(int(r["pid"]), int(r["ticks"]), boot_id): _Seen(
                     float(r["since"]), float(r["time"]), int(r["cpu"]), _tuples(r["rest"])
@@ -35,16 +65,17 @@ def load(host: str, boot_id: str) -> Stillness:
                 for r in rows["seen"]
             }
         )
+        return Kept(stillness, {name: Tokens(**row) for name, row in rows["tokens"].items()})
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return Stillness()
+        return Kept()
 
 
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-def save(host: str, boot_id: str, stillness: Stillness, pids: Collection[int]) -> None:
-    """Keep what was seen of these pids; a machine without a writable state folder keeps nothing."""
+def save(host: str, boot_id: str, kept: Kept, pids: Collection[int]) -> None:
+    """Keep it, of processes only these pids; where the folder is not writable nothing is kept."""
     rows = [
         {
             "pid": one.pid,
@@ -54,12 +85,14 @@ def save(host: str, boot_id: str, stillness: Stillness, pids: Collection[int]) -
             "cpu": seen.cpu,
             "rest": seen.rest,
         }
-        for one, seen in stillness._seen.items()
+        for one, seen in kept.stillness._seen.items()
         if one.pid in pids
     ]
     path = _path(host)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps({"format": 1, "boot_id": boot_id, "seen": rows}))
+        tokens = {name: asdict(value) for name, value in kept.tokens.items()}
+        body = {"format": 1, "boot_id": boot_id, "seen": rows, "tokens": tokens}
+        write_atomically(path, json.dumps(body))
     except OSError:
         return

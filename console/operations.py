@@ -132,8 +132,12 @@ class Operations:
         done = record.done if record else None
         in_doubt = record.in_doubt if record else None
         try:
+            results: list[StepResult] = []
             async for result in executor.execute(plan, done=done, in_doubt=in_doubt):
+                results.append(result)
                 yield result
+            if plan.action in ("kill", "kill-zombies"):
+                await planner.note_killed(plan, results)
         finally:
             self.fleet.refresh(plan.host)
 

@@ -17,6 +17,7 @@ from console.actions.launch import (
     start_unit,
 )
 from console.actions.relaunch import plan_relaunch
+from console.actions.serving import mark
 from console.actions.stop import plan_stop
 from console.attribution import Found
 from console.config import Config
@@ -25,13 +26,16 @@ from console.errors import ActionFailed, UsageError
 from console.ground import read_unit, survey
 from console.model import (
     Finding,
+    Health,
     HostView,
     Plan,
+    Process,
     ProcessId,
     Run,
     Server,
     ServerState,
     Snapshot,
+    StepResult,
     Zombie,
     ZombieKind,
 )
@@ -223,7 +227,39 @@ class Planner:
             return None
         view = await self.observe(deep=False)
         assert view.snapshot is not None
-        return outdated(plan, view.zombies, view.snapshot)
+        return outdated(plan, (*view.zombies, *self._still_hung(plan, view)), view.snapshot)
+
+    def _still_hung(self, plan: Plan, view: HostView) -> list[Zombie]:
+        """Servers planned as hung that still answer nothing.
+
+        The full proof takes half a minute; one answer is enough to refute it.
+        """
+        assert view.snapshot is not None
+        silent = {state.pid for state in view.servers if state.health is not Health.OK}
+        planned = {
+            item["pid"]
+            for step in plan.steps[:1]
+            for item in step.params.get("zombies", ())
+            if item["kind"] == ZombieKind.HUNG.value
+        }
+        return [
+            _named(process, ZombieKind.HUNG, "no answer yet")
+            for process in view.snapshot.processes
+            if process.id.pid in planned & silent
+        ]
+
+    async def note_killed(self, plan: Plan, results: Sequence[StepResult]) -> None:
+        """Write into the records of runs that a kill ended that it did, not a fault of theirs."""
+        done = {r.step for r in results if r.outcome == "ok"}
+        ended = {
+            target.run_id
+            for index, step in enumerate(plan.steps)
+            if index in done and step.dangerous
+            for target in step.targets
+            if target.run_id is not None
+        }
+        for run_id in sorted(ended):
+            await mark(self.remote, run_id, "killed")
 
     async def kill(self, processes: Sequence[ProcessId]) -> Plan:
         """A plan to end exactly these processes, whatever they are, by the operator's word.
@@ -238,20 +274,7 @@ class Planner:
             process = by_id.get(one)
             if process is None:
                 raise UsageError(f"process {one.pid} is gone", place=self._host, hint="look again")
-            marked.append(
-                Zombie(
-                    id=str(one.pid),
-                    kind=ZombieKind.FOREIGN,
-                    pid=one.pid,
-                    process=one,
-                    start_time=None,
-                    user=process.user,
-                    score=1.0,
-                    evidence=("named by the operator",),
-                    killable=True,
-                    title=process.title,
-                )
-            )
+            marked.append(_named(process, ZombieKind.FOREIGN, "named by the operator"))
         plan = plan_kill(
             marked,
             snapshot,
@@ -289,3 +312,19 @@ class Planner:
     async def resume(self, plan_id: str) -> Plan:
         """The plan that was interrupted, as it was."""
         return to_resume(await find(self.remote, plan_id)).plan
+
+
+def _named(process: Process, kind: ZombieKind, why: str) -> Zombie:
+    """A process in the form that kill plans are made from."""
+    return Zombie(
+        id=str(process.id.pid),
+        kind=kind,
+        pid=process.id.pid,
+        process=process.id,
+        start_time=None,
+        user=process.user,
+        score=1.0,
+        evidence=(why,),
+        killable=True,
+        title=process.title,
+    )

@@ -24,7 +24,8 @@ KINDS = (
     "stuck-io", "defunct", "foreign",
 )  # fmt: skip
 WATCH_MORE_S = 125.0
-"""A start without progress is called never-ready after 120 s of looking at it."""
+"""A start without progress is called never-ready after 120 s of looking at it, a server whose count
+of tokens stands is called hung after 60 s."""
 
 
 @dataclass(slots=True)
@@ -133,12 +134,13 @@ async def _plan(
     try:
         view = await observer.twice(Depth.DEEP if deep else Depth.QUICK)
         if deep and _lacks_watching(view):
-            warn("a start without progress: watching it for up to two minutes", head="specops")
+            warn("a server without progress: watching it for up to two minutes", head="specops")
             loop = asyncio.get_running_loop()
             until = loop.time() + WATCH_MORE_S
             while _lacks_watching(view) and loop.time() < until:
                 await asyncio.sleep(2.0)
                 view = await observer.observe(Depth.QUICK)
+            observer.keep()
     finally:
         await observer.close()
     return planner.kill_plan(view, kinds, named), view
@@ -147,8 +149,11 @@ async def _plan(
 def _lacks_watching(view: HostView) -> bool:
     from console.model import ZombieKind
 
+    lacking = ("watched for", "count of tokens moves is not known")
     return any(
-        z.kind is ZombieKind.NEVER_READY and not z.killable and "watched for" in (z.why_not or "")
+        z.kind in (ZombieKind.NEVER_READY, ZombieKind.HUNG)
+        and not z.killable
+        and any(words in (z.why_not or "") for words in lacking)
         for z in view.zombies
     )
 
@@ -176,6 +181,7 @@ async def _carry_out(
                     step = work.plan.steps[result.step]
                     text = f"{work.host.name}: {step.kind.value} {result.outcome}"
                     warn(f"{text}  {result.detail}")
+            await planner.note_killed(work.plan, work.results)
     except SpecopsError as error:
         work.error = error
 

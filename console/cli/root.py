@@ -92,7 +92,28 @@ def run(argv: Sequence[str]) -> int:
     except BrokenPipeError:  # `specops logs | head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception as error:  # outermost: a fault of ours is one line too, its trace a file
+        return _internal(argv, error)
     return result if isinstance(result, int) else 0
+
+
+def _internal(argv: Sequence[str], error: Exception) -> int:
+    """Say a fault of specops itself in one line and keep its trace, without secrets, in a file."""
+    import traceback
+
+    from console.config.paths import state_dir
+    from console.text import mask
+
+    path = state_dir() / "fault.txt"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(mask("".join(traceback.format_exception(error))), encoding="utf-8")
+        hint = f"please report it with {path}"
+    except OSError:
+        traceback.print_exception(error)
+        hint = "please report it with the lines above"
+    message = f"a fault in specops: {type(error).__name__}: {error}"
+    return _fail(argv, SpecopsError(mask(message), hint=hint))
 
 
 def _help_hint(error: click.ClickException) -> str:

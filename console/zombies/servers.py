@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from console.model import Health, Phase, Process, Zombie, ZombieKind
 from console.zombies.evidence import Case, ago, of_process
 from console.zombies.policy import Policy
@@ -26,10 +28,17 @@ def verdict(instance: Instance, world: World, gap_s: float, before: World | None
         return zombie
     if instance.health is Health.OK:
         return None
-    moving = progress(instance, world)
     if instance.was_ready or (instance.state is None and _listens(instance)):
-        return _hung(instance, world, moving)
-    return _never_ready(instance, world, moving, gap_s)
+        return _hung(instance, world, progress(world, _workers(instance)))
+    return _never_ready(instance, world, progress(world, instance.members), gap_s)
+
+
+def _workers(instance: Instance) -> tuple[Process, ...]:
+    """All but its front, which answers whoever looks at it and writes that down."""
+    front = {instance.launcher.id} | {
+        m.id for m in instance.members if instance.port in m.listening
+    }
+    return tuple(m for m in instance.members if m.id not in front) or instance.members
 
 
 def _health(instance: Instance, world: World) -> Health:
@@ -130,11 +139,11 @@ def _ranks_were_there(
     return None
 
 
-def progress(instance: Instance, world: World) -> str | None:
+def progress(world: World, members: Iterable[Process]) -> str | None:
     """What moved between the samples, or ``None`` for nothing (or no sample to compare with)."""
     if not world.earlier:
         return None
-    for member in instance.members:
+    for member in members:
         before = world.earlier.get(member.id)
         if before is None:
             return f"process {member.id.pid} is new"

@@ -107,4 +107,3 @@ def bundled(specops: Command) -> Iterator[Command]:
     )
     yield specops
     specops("stop", "one", "--yes")
-    specops("kill-zombies", "--yes", "--quick")
