@@ -1,0 +1,153 @@
+"""Facts from a host that answers, that is slow, that refuses: unknown is never zero."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from console import enginecheck
+from console.errors import Refused
+from console.hostfacts import Replaced, gather
+from console.model import Cpu, Gpu, GpuProcess, Host, Process, ProcessId, Snapshot
+from console.preflight import HostFacts, LaunchCommand, ModelFacts, check, from_argv
+from console.remote import Completed, FileStat, HostFileError, Remote
+
+
+class HereRemote:
+    """Commands and files of this machine; ``refuses`` makes it a read-only session."""
+
+    def __init__(self, *, refuses: bool = False, answer: bytes | None = None) -> None:
+        self.host = Host("here", transport="local")
+        self.refuses = refuses
+        self.answer = answer
+        self.ran: list[tuple[str, ...]] = []
+
+    async def run(
+        self, argv: Sequence[str], *, timeout_s: float = 30.0, stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+    ) -> Completed:  # fmt: skip
+        self.ran.append(tuple(argv))
+        if self.refuses:
+            raise Refused("read-only")
+        if self.answer is not None:
+            return Completed(0, self.answer, b"")
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+        except FileNotFoundError as error:
+            raise HostFileError("not there", errno=2) from error
+        out, err = await process.communicate(stdin)
+        return Completed(process.returncode, out, err)
+
+    async def stat(self, paths: Sequence[str]) -> list[FileStat]:
+        return [
+            FileStat(p, "dir" if Path(p).is_dir() else "missing", readable=Path(p).is_dir())
+            for p in paths
+        ]
+
+    async def read_file(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
+        try:
+            return Path(path).read_bytes()
+        except OSError as error:
+            raise HostFileError("no", errno=error.errno) from error
+
+
+def process(pid: int, *argv: str, uid: int = 0) -> Process:
+    return Process(
+        ProcessId(pid, pid, "b"), 1, pid, pid, uid, "root", "S", argv[0] if argv else "x", argv
+    )
+
+
+def snapshot(*processes: Process, **more: Any) -> Snapshot:
+    cpu = Cpu(1000.0, 4000.0, 4, shm_used_mib=None, shm_total_mib=64.0)
+    return Snapshot("b", 0.0, 0, processes, cpu=cpu, **more)
+
+
+def command(model: Path | str) -> LaunchCommand:
+    return from_argv(("python3", "-m", "sglang.launch_server", "--model-path", str(model)))
+
+
+async def test_a_host_that_answers(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"max_position_embeddings": 64}')
+    facts = await gather(cast("Remote", HereRemote()), command(tmp_path), snapshot())
+    assert facts.target is not None
+    assert facts.target.config == {"max_position_embeddings": 64}
+    assert facts.paths[str(tmp_path)].exists
+    assert facts.python
+    assert facts.memory_free_mib == 3000.0
+    assert facts.shm_free_mib is None  # used is unknown, so free is
+    assert facts.gpus is None
+
+
+async def test_a_session_that_may_run_nothing(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"a": 1}')
+    facts = await gather(cast("Remote", HereRemote(refuses=True)), command(tmp_path), snapshot())
+    assert facts.target is not None
+    assert facts.target.config == {"a": 1}
+    assert facts.paths[str(tmp_path)].exists
+    assert (facts.python, facts.driver, facts.launch_env, facts.login_env) == (None,) * 4
+
+
+@pytest.mark.parametrize("said", [b"", b"Welcome!\n", b"[]\n", b'{"models": null, "paths": null}'])
+async def test_an_answer_that_is_none(said: bytes, tmp_path: Path) -> None:
+    remote = cast("Remote", HereRemote(answer=said))
+    facts = await gather(remote, command(tmp_path / "gone"), snapshot())
+    assert facts.target is None
+    assert not [f for f in check(command(tmp_path), facts) if f.rule.startswith("model-config")]
+
+
+async def test_what_is_replaced_counts_as_gone() -> None:
+    server = process(10, "python3", "-m", "sglang.launch_server", "--model-path", "/m")
+    other = process(20, "python3", "-m", "sglang.launch_server", "--model-path", "/m")
+    shown = (GpuProcess(10, 700.0), GpuProcess(20, 100.0))
+    seen = snapshot(
+        server,
+        other,
+        gpus=(Gpu(0, "GPU-0", "H200", 850.0, 1000.0, processes=shown),),
+        gpu_source="nvml",
+        listening={30000: 10, 30001: 20, 22: None},
+    )
+    gone = Replaced(frozenset({10}), "one")
+    facts = await gather(cast("Remote", HereRemote(answer=b"")), command("/m"), seen, replaced=gone)
+    assert facts.gpus is not None
+    assert facts.gpus[0].free_mib == 150.0 + 700.0
+    assert [h.split()[1] for h in facts.gpus[0].holders] == ["20"]
+    assert set(facts.ports or {}) == {30001, 22}
+    assert {s.pid: s.replaced for s in facts.served or ()} == {10: True, 20: False}
+
+
+async def test_memory_that_the_driver_hides_is_unknown() -> None:
+    gpu = Gpu(0, "GPU-0", "H200", 850.0, 1000.0, processes=(GpuProcess(10, None),))
+    seen = snapshot(process(10, "x"), gpus=(gpu,), gpu_source="nvml")
+    gone = Replaced(frozenset({10}))
+    facts = await gather(cast("Remote", HereRemote(answer=b"")), command("/m"), seen, replaced=gone)
+    assert facts.gpus is not None
+    assert facts.gpus[0].free_mib is None
+
+
+async def test_the_engines_answer_is_kept_its_absence_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from console.preflight.engine_check import SENTINEL
+
+    monkeypatch.setattr(enginecheck, "state_dir", lambda: tmp_path)
+    facts = HostFacts(target=ModelFacts("/m", {"a": 1}), sglang="0.5.12")
+    absent = HereRemote(answer=b"no such module")
+    found = await enginecheck.engine_findings(cast("Remote", absent), command("/m"), facts)
+    assert [f.rule for f in found] == ["engine-check-absent"]
+    said = SENTINEL + '{"version": "0.5.12", "errors": [{"type": "ValueError", "message": "no"}]}\n'
+    remote = HereRemote(answer=said.encode())
+    first = await enginecheck.engine_findings(cast("Remote", remote), command("/m"), facts)
+    again = await enginecheck.engine_findings(cast("Remote", remote), command("/m"), facts)
+    assert [f.rule for f in first] == ["engine-refuses"]
+    assert again == first
+    assert len(remote.ran) == 1
+    changed = HostFacts(target=ModelFacts("/m", {"a": 2}), sglang="0.5.12")
+    await enginecheck.engine_findings(cast("Remote", remote), command("/m"), changed)
+    assert len(remote.ran) == 2
