@@ -1,0 +1,105 @@
+"""Which processes are a server, and which only look like one."""
+
+from dataclasses import replace
+
+from console.attribution import argv_port, find, looks_like_server
+from console.model import Process, ProcessId, Run, Runner, Server, Snapshot
+
+BOOT = "b"
+SERVER = Server("k25", "h", engine="sglang", port=30000, model="/m")
+LAUNCH = ("/py", "-m", "sglang.launch_server", "--model-path", "/m", "--port", "30000")
+
+
+def process(pid: int, *argv: str, ppid: int = 1, run_id: str | None = None) -> Process:
+    return Process(
+        id=ProcessId(pid, pid * 10, BOOT), ppid=ppid, pgid=pid, sid=pid, uid=0, user="root",
+        state="S", comm="x", argv=argv, run_id=run_id,
+    )  # fmt: skip
+
+
+def snapshot(*processes: Process, listening: dict[int, int | None] | None = None) -> Snapshot:
+    return Snapshot(BOOT, 100.0, 0, processes, listening=listening or {})
+
+
+def run(run_id: str, launcher: int | None = None, at: float = 1.0) -> Run:
+    who = ProcessId(launcher, launcher * 10, BOOT) if launcher else None
+    return Run(
+        run_id=run_id, server="k25", engine="sglang", host="h", argv=LAUNCH, env={}, cwd="/",
+        log="/l", port=30000, launcher=who, session=None, unit=None, launched_at=at,
+        launched_by="me",
+    )  # fmt: skip
+
+
+def test_a_run_is_found_by_its_id_and_its_launcher_is_the_main_process() -> None:
+    worker = process(11, "sglang::scheduler_TP0", ppid=10, run_id="r1")
+    launcher = process(10, *LAUNCH, run_id="r1")
+    found = find(SERVER, [run("r1", 10)], snapshot(worker, launcher))
+    assert found.how == "run"
+    assert found.main == launcher
+    assert found.processes == (worker, launcher)
+
+
+def test_a_worker_that_outlived_its_launcher_is_still_the_server() -> None:
+    worker = process(11, "sglang::scheduler_TP0", run_id="r1")
+    found = find(SERVER, [run("r1", 10)], snapshot(worker))
+    assert found.alive
+    assert found.main == worker
+
+
+def test_a_reused_pid_is_not_the_launcher() -> None:
+    stranger = process(10, "vim")
+    again = replace(run("r1", 10), launcher=ProcessId(10, 999, BOOT))
+    found = find(SERVER, [again], snapshot(stranger))
+    assert not found.alive
+    assert found.run == again
+
+
+def test_an_old_run_that_lives_beats_a_newer_record_without_processes() -> None:
+    old = process(10, *LAUNCH, run_id="old")
+    found = find(SERVER, [run("new", 77, at=9.0), run("old", 10, at=1.0)], snapshot(old))
+    assert found.run is not None
+    assert found.run.run_id == "old"
+
+
+def test_a_stranger_at_the_port_is_not_the_server() -> None:
+    nginx = process(20, "nginx")
+    assert not find(SERVER, [], snapshot(nginx, listening={30000: 20})).alive
+
+
+def test_a_server_started_by_hand_is_found_by_port_and_by_command_line() -> None:
+    launcher = process(10, *LAUNCH)
+    child = process(11, "sglang::detokenizer", ppid=10)
+    at_port = find(SERVER, [], snapshot(launcher, child, listening={30000: 11}))
+    assert at_port.how == "port"
+    assert at_port.main == launcher
+    loading = find(SERVER, [], snapshot(launcher, child))
+    assert loading.how == "argv"
+    assert loading.processes == (launcher, child)
+
+
+def test_another_servers_port_in_the_command_line_is_not_ours() -> None:
+    other = process(10, *LAUNCH[:-1], "30001")
+    assert not find(SERVER, [], snapshot(other)).alive
+
+
+def test_a_unit_is_recognised_by_its_cgroup() -> None:
+    server = replace(SERVER, runner=Runner("systemd", unit="k.service"))
+    inside = replace(process(10, "/opt/start.sh"), unit="k.service")
+    found = find(server, [], snapshot(inside, process(11, "x")))
+    assert (found.how, found.processes) == ("unit", (inside,))
+
+
+def test_the_dead_are_not_the_server() -> None:
+    dead = replace(process(10, *LAUNCH, run_id="r1"), state="Z")
+    assert not find(SERVER, [run("r1", 10)], snapshot(dead)).alive
+    half = replace(dead, task_states={10: "Z", 12: "S"})
+    assert find(SERVER, [run("r1", 10)], snapshot(half)).alive
+
+
+def test_what_a_server_looks_like() -> None:
+    assert looks_like_server(process(1, "sglang", "serve", "--port", "1"))
+    assert looks_like_server(process(1, "/py", "/v/bin/vllm", "serve", "m"))
+    assert not looks_like_server(process(1, "grep", "sglang"))
+    assert argv_port(process(1, "sglang", "serve"), "sglang") == 30000
+    assert argv_port(process(1, "vllm", "serve", "m", "--port=9"), "vllm") == 9
+    assert argv_port(process(1, "sglang::scheduler_TP0"), "sglang") is None
