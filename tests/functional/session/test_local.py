@@ -307,7 +307,8 @@ async def test_http_through_the_agent(session: Session) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
         bodies.append(await reader.readexactly(length))
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (len(bodies[-1]) * 2))
+        size = len(bodies[-1]) * 2
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % size)
         writer.write(bodies[-1] * 2)
         await writer.drain()
         writer.close()
