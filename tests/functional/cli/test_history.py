@@ -1,0 +1,142 @@
+"""``runs``, ``resume``, ``undo`` and ``report`` over a host's own files."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+from console.actions.plan import plan_to_journal
+from console.model import Plan, Step, StepKind
+from tests.functional.cli.conftest import Command
+
+SECRET = "hf_abcdefghijklmnopqrstuvwx"
+
+
+def put_run(specops: Command, log: Path) -> None:
+    runs = specops.folder / "state" / "runs"
+    runs.mkdir(parents=True, exist_ok=True)
+    body = {
+        "format": 1, "run_id": "ab12cd34", "server": "one", "engine": "sglang", "host": "here",
+        "argv": ["python3", "-m", "sglang.launch_server", "--api-key", "geheim-1234"],
+        "env": {"HF_TOKEN": "secret:HF_TOKEN", "NCCL_PROTO": "LL"}, "cwd": "/", "log": str(log),
+        "port": 1, "launcher": None, "session": None, "unit": None, "launched_at": 1.0,
+        "launched_by": "ann@\x1b[31mlaptop", "outcome": "failed", "phases": [["args", 0.5]],
+    }  # fmt: skip
+    (runs / "ab12cd34.json").write_text(json.dumps(body))
+
+
+def put_plan(specops: Command, *, done: int, undo: bool = False) -> Path:
+    """A plan of two steps that make files; so many of them are in its journal."""
+    files = [specops.folder / name for name in ("first", "second")]
+    steps = tuple(
+        Step(StepKind.RUN, "here", f"make {f.name}", argv=("touch", str(f)), dangerous=True)
+        for f in files
+    )
+    plan = Plan("relaunch-0a1b2c", "relaunch", "here", steps, server="one", created_at=1.0)
+    rows: list[dict[str, object]] = [
+        {"event": "plan", "time": time.time(), "by": "ann", "plan": plan_to_journal(plan)}
+    ]
+    for number in range(done):
+        data = {}
+        if undo:
+            data["undo"] = {
+                "kind": "run", "host": "here", "why": "take it away",
+                "argv": ["rm", "--", str(files[number])], "dangerous": True,
+            }  # fmt: skip
+            files[number].touch()
+        rows += [
+            {"event": "intent", "step": number, "kind": "run"},
+            {"event": "result", "step": number, "outcome": "ok", "seconds": 0.1, "data": data},
+        ]
+    folder = specops.folder / "state" / "journals"
+    folder.mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps({"format": 1, **row}) + "\n" for row in rows)
+    (folder / f"{plan.id}.jsonl").write_text(text)
+    return specops.folder
+
+
+def test_runs_and_unfinished_plans_are_listed(specops: Command, tmp_path: Path) -> None:
+    put_run(specops, tmp_path / "x.log")
+    put_plan(specops, done=1)
+    host = specops("runs", "--json").json["hosts"][0]
+    assert [(r["run_id"], r["outcome"], r["running"]) for r in host["runs"]] == [
+        ("ab12cd34", "failed", False)
+    ]
+    assert "geheim-1234" not in json.dumps(host)
+    assert host["plans"][0]["outcome"] == "interrupted"
+    assert host["plans"][0]["done"] == [0]
+    shown = specops("runs").out
+    assert "specops resume relaunch-0a1b2c" in shown
+    assert "\x1b" not in shown
+
+
+def test_resume_does_what_is_left_and_nothing_twice(specops: Command) -> None:
+    folder = put_plan(specops, done=1)
+    dry = specops("resume", "relaunch-0a1b2c", "--dry-run", "--json")
+    assert dry.code == 1
+    assert specops("resume", "relaunch-0a1b2c").code == 4
+    assert not (folder / "second").exists()
+    ran = specops("resume", "relaunch-0a1b2c", "--yes", "--json")
+    assert ran.code == 0, ran.err
+    assert [result["step"] for result in ran.json["results"]] == [1]
+    assert (folder / "second").exists()
+    assert not (folder / "first").exists()  # it was done before, by whoever was interrupted
+    assert specops("resume", "relaunch-0a1b2c", "--yes").code == 2
+
+
+def test_undo_goes_backwards(specops: Command) -> None:
+    folder = put_plan(specops, done=2, undo=True)
+    ran = specops("undo", "relaunch-0a1b2c", "--yes", "--json")
+    assert ran.code == 0, ran.err
+    words = [step["argv"][-1].rsplit("/", 1)[-1] for step in ran.json["plan"]]
+    assert words == ["second", "first"]
+    assert not (folder / "first").exists()
+    assert not (folder / "second").exists()
+
+
+@pytest.mark.parametrize("command", ["resume", "undo", "report"])
+def test_what_nobody_knows_is_said(specops: Command, command: str) -> None:
+    ran = specops(command, "nope", "--json")
+    assert ran.code == 2
+    assert "nope" in ran.json["error"]["message"]
+
+
+def test_a_lost_host_may_be_the_one(specops: Command) -> None:
+    specops.write("hosts:\n  here: {transport: local}\n  gone: {address: 127.0.0.1, port: 1}\n")
+    ran = specops("undo", "relaunch-0a1b2c", "--yes", "--json")
+    assert ran.code == 3
+    assert "gone" in ran.json["error"]["hint"]
+
+
+def test_report_holds_the_end_of_the_log_and_no_secret(specops: Command, tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(
+        f"earlier\nserver_args=ServerArgs(api_key='geheim-1234')\nwith {SECRET}\n\x1b]52;c;eA==\x07\n"
+        "Traceback (most recent call last):\n"
+        '  File "/x/model_config.py", line 541, in _derive\n    raise ValueError(msg)\n'
+        "ValueError: the value of my own token is own-value-77\n"
+    )
+    put_run(specops, log)
+    specops.env["HF_TOKEN"] = "own-value-77"
+    ran = specops("report", "ab12cd34", "-o", "bundle.tar.gz", "--json")
+    assert ran.code == 0, ran.err
+    written = specops.folder / "bundle.tar.gz"
+    assert stat.S_IMODE(written.stat().st_mode) == 0o600
+    with tarfile.open(fileobj=io.BytesIO(written.read_bytes())) as archive:
+        files = {
+            member.name.rsplit("/", 1)[-1]: archive.extractfile(member).read().decode()  # type: ignore[union-attr]
+            for member in archive.getmembers()
+        }
+    assert set(files) == {"run.json", "log.txt", "diagnosis.json", "phases.json", "host.json"}
+    assert json.loads(files["diagnosis.json"])["root"]["line"] == 541
+    everything = "".join(files.values())
+    for secret in (SECRET, "geheim-1234", "own-value-77", "\x1b"):
+        assert secret not in everything
+    assert "secret:HF_TOKEN" in files["run.json"]
+    assert specops("report", "ab12cd34", "-o", "bundle.tar.gz").code == 2  # never over a file
