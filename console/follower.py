@@ -11,6 +11,7 @@ from console.text import clean
 FIRST_LINES = 20_000
 """Of a log longer than :data:`WHOLE_BYTES`, so many last lines are read at first."""
 WHOLE_BYTES = 16 << 20
+WRITTEN_BYTES = 4 << 20
 _LINE_BYTES = 64 * 1024
 
 
@@ -27,24 +28,63 @@ def source_of(server: Server, run: Run | None) -> LogSource | None:
     return None
 
 
+async def _read(remote: Remote, path: str, begin: int, end: int) -> bytes:
+    out = bytearray()
+    at = max(begin, end - WRITTEN_BYTES)
+    while at < end:
+        block = await remote.read_file(path, offset=at, limit=1 << 20)
+        if not block:
+            break
+        out += block
+        at += len(block)
+    return bytes(out)
+
+
 class LogFollower:
     """Feeds a phase machine from a log on a host; each :meth:`update` reads what is new.
 
     ``silent_s`` is how long the server has written nothing of its own, by the host's clock (lines
     that only record a health check or a look at its metrics do not count); ``None``: unknown.
-    ``skip`` bytes at its start are of earlier runs that wrote to the same file.
+    ``skip`` bytes at its start are of earlier runs that wrote to the same file, as is what a
+    journal holds up to ``after``.
     """
 
-    def __init__(self, source: LogSource, engine: str, skip: int = 0) -> None:
+    def __init__(self, source: LogSource, engine: str, skip: int = 0, after: str = "") -> None:
         self.source = source
         self.skip = skip
+        self.after = after
         self.machine = PhaseMachine(engine)
         self.silent_s: float | None = None
         self.missing = False
         self._engine = engine
-        self._cursor: Cursor | None = None
+        self._cursor = Cursor(journal=after) if after else None
         self._rest = b""
         self._silence = Silence()
+
+    @property
+    def stand(self) -> Cursor | None:
+        """How far the log was read."""
+        return self._cursor
+
+    async def written(self, remote: Remote) -> bytes:
+        """What the present run has written, at most its last 4 MiB.
+
+        Raises:
+            HostError: the link is lost.
+            HostFileError: it cannot be read.
+        """
+        start, last = Cursor(journal=self.after) if self.after else None, None
+        if self.source.path is None:
+            last = None if start else FIRST_LINES
+        else:
+            (info,) = await remote.stat([self.source.path])
+            begin = self.skip if self.skip < info.size_bytes else 0
+            return await _read(remote, self.source.path, begin, info.size_bytes)
+        out = bytearray()
+        async for chunk in remote.tail(self.source, cursor=start, last_lines=last, follow=False):
+            out += chunk.data
+            del out[:-WRITTEN_BYTES]
+        return bytes(out)
 
     @property
     def phase(self) -> Phase | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -223,7 +224,20 @@ async def _at_start(remote: Remote, run: Run, snapshot: Snapshot) -> Run:
     if run.log:
         (log,) = await remote.stat([run.log])
         offset = log.size_bytes if log.kind == "file" else 0
-    return replace(run, baseline_mib=memory, launched_at=snapshot.time, log_offset=offset)
+    cursor = "" if run.log or run.unit is None else await _journal_end(remote)
+    return replace(
+        run, baseline_mib=memory, launched_at=snapshot.time, log_offset=offset, log_cursor=cursor
+    )
+
+
+async def _journal_end(remote: Remote) -> str:
+    """The last entry of the host's journal: what a unit writes from now on comes after it."""
+    words = ("journalctl", "--output=json", "--no-pager", "--quiet", "--lines=1")
+    done = await remote.run(words, timeout_s=10.0)
+    try:
+        return str(json.loads(done.stdout.strip().rsplit(b"\n", 1)[-1])["__CURSOR"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 async def _started_before(remote: Remote, run: Run) -> tuple[Snapshot, Run | None]:

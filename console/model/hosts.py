@@ -101,8 +101,8 @@ class Run:
 
     ``env`` holds ``secret:NAME`` in place of secrets. ``baseline_mib`` is the device memory in
     use before the launch: GPU index to MiB, -1 for the machine itself. ``log_offset`` are the
-    bytes that the log held before the launch. ``launched_at`` and
-    ``ended_at`` are seconds since 1970 on the host's clock.
+    bytes that the log held before the launch, ``log_cursor`` the journal's last entry then.
+    ``launched_at`` and ``ended_at`` are seconds since 1970 on the host's clock.
     """
 
     run_id: str
@@ -129,6 +129,7 @@ class Run:
     adopted: bool = False
     phases: tuple[tuple[str, float], ...] = ()
     log_offset: int = 0
+    log_cursor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
