@@ -121,9 +121,11 @@ def offline(text: str, target: Path | None, draft: Path | None, version: str | N
     Raises:
         UsageError: the text holds no launch, or a file is not there.
     """
-    from console.preflight import check, offline_facts, parse_command
+    from console.preflight import check, offline_facts, parse_command, reader
 
-    command = parse_command(read_text(text), place="stdin" if text == "-" else text)
+    beside = Path() if text == "-" else Path(text).parent
+    place = "stdin" if text == "-" else text
+    command = parse_command(read_text(text), place=place, read=reader(beside))
     findings = check(command, offline_facts(target, draft), version or "")
     return Judged(findings, version or command.version)
 

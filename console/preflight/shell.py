@@ -260,11 +260,26 @@ class Lexer:
         )
 
 
+def _fields(text: str) -> list[str]:
+    """Words of a value, where a command substitution that was left in it counts as one."""
+    out: list[str] = []
+    current, depth = "", 0
+    for at, char in enumerate(text):
+        depth += char == "(" and (depth > 0 or text[at - 1 : at] == "$")
+        depth -= char == ")" and depth > 0
+        if char.isspace() and not depth:
+            out += [current] if current else []
+            current = ""
+        else:
+            current += char
+    return [*out, current] if current else out
+
+
 def _split(parts: list[tuple[str, bool]], quoted: bool) -> list[str]:
     words = [""]
     for text, splits in parts:
         if splits and not text.startswith("$"):
-            pieces = text.split()
+            pieces = _fields(text)
             if text[:1].isspace() and words[-1]:
                 words.append("")
             for index, piece in enumerate(pieces):
