@@ -44,7 +44,8 @@ _IGNORED = re.compile(r"Exception ignored (?:in|while|on)|Error in atexit")
 _CLIENT = ("CancelledError", "ConnectionResetError", "ConnectionAbortedError", "BrokenPipeError")
 _OF_REQUEST = re.compile(
     r"Error in (?:preprocessing prompt inputs|extracting tool call|chat completion|generate)"
-    r"|Error trying to handle streaming tool call|[Ff]ailed to (?:fetch|load|parse) (?:image|media)"
+    r"|Error trying to handle streaming tool call|Invalid HTTP request received"
+    r"|[Ff]ailed to (?:fetch|load|parse) (?:image|media)"
 )
 _ANSWERED = re.compile(r'HTTP/1\.[01]"? [24]\d\d\b')
 _STOPPED = ("Application shutdown complete", "Finished server process", "Shutting down")
@@ -125,7 +126,9 @@ def _quoted(evidence: Evidence, root: Incident) -> Incident:
         return root
     end = root.trace.end + len(root.trace.message)
     later = (i for i in evidence.raised if i.trace and root.number < i.trace.start <= end + 1)
-    return next(later, root)
+    quoted = next(later, root)
+    quoted.rank = quoted.rank or root.rank
+    return quoted
 
 
 def _key(incident: Incident) -> tuple[str, str]:
