@@ -16,6 +16,7 @@ from console.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from console.config import Config
     from console.model import Finding, Server
     from console.preflight import LaunchCommand
     from console.remote import Remote
@@ -161,7 +162,7 @@ async def _online(
     config = cli.config()
     server = config.server(name)
     async with connected(config, config.host(server.host)) as remote:
-        command, found = await planned(cli, remote, server, preset, nccl)
+        command, found = await planned(cli, remote, config, server, preset, nccl)
         snapshot = await remote.snapshot(full=True)
         runs = await remote.runs()
         facts = await gather(
@@ -186,27 +187,22 @@ def with_engine(own: Sequence[Finding], engine: Sequence[Finding]) -> tuple[Find
 
 
 async def planned(
-    cli: Cli, remote: Remote, server: Server, preset: str | None, nccl: str | None
+    cli: Cli, remote: Remote, config: Config, server: Server, preset: str | None, nccl: str | None
 ) -> tuple[LaunchCommand, str | None]:
-    """The command that a launch would run, as its runner builds it, and SGLang's version."""
-    from console.ground import read_unit, survey
-    from console.preflight import from_argv
-    from console.runners.prepare import new_run_id, prepare
-    from console.runners.settings import choose, merge
-    from console.runners.systemd import launch_of
+    """The command that a launch would run, as its runner builds it, and SGLang's version.
 
-    presets = cli.presets()
-    settings = merge(server, presets, choose(presets, preset, nccl))
+    Raises:
+        UsageError: a preset does not exist, or a container is to be judged by its name.
+    """
+    from console.planner import Planner
+    from console.preflight import from_argv
+    from console.runners.settings import choose
+
     if server.runner.kind == "docker":
         hint = "specops preflight --command FILE takes its docker run line or compose file"
-        raise UsageError(
-            "a container keeps the flags it was made with", place=server.name, hint=hint
-        )
-    if server.runner.kind == "systemd":
-        made = launch_of(await read_unit(remote, server), settings, run_id=new_run_id())
-        return from_argv(made.argv, made.env), None
-    ground = await survey(remote, server)
-    run = prepare(
-        server, settings, ground, run_id=new_run_id(), launched_by="", now=remote.hello.time
-    ).run
-    return from_argv(run.argv, run.env, run.cwd), ground.version
+        message = "a container keeps the flags it was made with"
+        raise UsageError(message, place=server.name, hint=hint)
+    planner = Planner(remote, config, cli.presets(), "")
+    choice = choose(planner.presets, preset, nccl)
+    start = await planner.start(server, choice, remote.hello.time)
+    return from_argv(start.argv, start.run.env, start.run.cwd), start.version

@@ -117,7 +117,8 @@ def test_a_lost_host_may_be_the_one(specops: Command) -> None:
 def test_report_holds_the_end_of_the_log_and_no_secret(specops: Command, tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text(
-        f"earlier\nserver_args=ServerArgs(api_key='geheim-1234')\nwith {SECRET}\n\x1b]52;c;eA==\x07\n"
+        f"earlier\nserver_args=ServerArgs(api_key='geheim-1234')\nwith {SECRET}\n"
+        "\x1b]52;c;eA==\x07\n"
         "Traceback (most recent call last):\n"
         '  File "/x/model_config.py", line 541, in _derive\n    raise ValueError(msg)\n'
         "ValueError: the value of my own token is own-value-77\n"

@@ -1,0 +1,121 @@
+"""``specops bench`` against a server that streams, and against one that does not answer."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from tests.functional.cli.conftest import Command, free_port
+
+METRICS = "sglang:spec_accept_length 2.5\nsglang:generation_tokens_total 100\n"
+
+
+class Streams(BaseHTTPRequestHandler):
+    """Two chunks of three tokens each, as a server with speculation streams them."""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
+        return
+
+    def do_GET(self) -> None:
+        self._say(200 if self.path == "/metrics" else 404, METRICS)
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.headers["Authorization"] != "Bearer key-for-the-bench":
+            self._say(401, "no key")
+            return
+        assert asked["stream"]
+        self.send_response(200)
+        self.end_headers()
+        for text in ("one two three", " four five six"):
+            self._event({"choices": [{"text": text}]})
+            time.sleep(0.01)
+        self._event({"choices": [], "usage": {"completion_tokens": 6}})
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def _event(self, value: object) -> None:
+        self.wfile.write(b"data: " + json.dumps(value).encode() + b"\n\n")
+
+    def _say(self, status: int, text: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Streams)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def configured(specops: Command, port: int) -> None:
+    specops.write(
+        "hosts:\n  here: {transport: local}\nservers:\n"
+        f"  one: {{host: here, engine: sglang, model: /m, port: {port},\n"
+        "        args: {api-key: 'secret:BENCH_KEY'}}\n"
+    )
+
+
+def test_a_server_is_measured_and_the_figures_kept(specops: Command, port: int) -> None:
+    configured(specops, port)
+    specops.env["BENCH_KEY"] = "key-for-the-bench"
+    ran = specops("bench", "one", "--concurrency", "1,3", "--requests", "2", "--json")
+    assert ran.code == 0, ran.err
+    one, three = ran.json["levels"]
+    assert (one["concurrency"], one["requests"], one["tokens"]) == (1, 2, 12)
+    assert (three["concurrency"], three["requests"], three["tokens"]) == (3, 6, 36)
+    assert one["failed"] == three["failed"] == 0
+    assert one["accept_length"] == 2.5
+    assert 0 < one["itl_s"]["p50"] < one["seconds"]
+    assert set(one["ttft_s"]) == {"p50", "p90", "p99"}
+    kept = (specops.folder / "operator" / "specops" / "bench" / "here.jsonl").read_text()
+    assert json.loads(kept)["levels"] == ran.json["levels"]
+    assert "key-for-the-bench" not in ran.out + kept
+    assert "ACCEPT" in specops("bench", "one", "--concurrency", "1", "--requests", "1").out
+
+
+def test_a_refused_key_is_said(specops: Command, port: int) -> None:
+    configured(specops, port)
+    missing = specops("bench", "one", "--json")
+    assert missing.code == 2
+    assert "BENCH_KEY" in missing.json["error"]["message"]
+    specops.env["BENCH_KEY"] = "another-key"
+    wrong = specops("bench", "one", "--json")
+    assert wrong.code == 6
+    assert "HTTP 401" in wrong.json["error"]["message"]
+
+
+def test_a_server_that_is_not_there(specops: Command) -> None:
+    configured(specops, free_port())
+    specops.env["BENCH_KEY"] = "key-for-the-bench"
+    assert specops("bench", "one", "--json").code == 6
+    assert specops("bench", "one", "--against", "eagle3-1step", "--json").code == 2
+    assert specops("bench", "one", "--concurrency", "1,x", "--json").code == 2
+
+
+@pytest.mark.server
+def test_two_presets_in_alternation(bundled: Command) -> None:
+    assert bundled("launch", "one", "--yes", "--wait", "--json").code == 0
+    against = ("bench", "one", "--against", "eagle3-1step", "--rounds", "2", "--tokens", "8")
+    short = ("--concurrency", "1", "--requests", "1", "--json")
+    assert bundled(*against, *short).code == 4  # it relaunches, so it asks
+    ran = bundled(*against, *short, "--yes")
+    assert ran.code == 0, ran.err
+    (ratio,) = ran.json["ratios"]
+    assert ratio["pairs"] == 2
+    assert ratio["low"] <= ratio["mean"] <= ratio["high"]
+    runs = bundled("runs", "--json").json["hosts"][0]["runs"]
+    presets = [run["speculative"] for run in runs]
+    assert presets == ["eagle3-3step", *["eagle3-1step", "eagle3-3step"] * 2, "eagle3-3step"]
+    assert runs[0]["running"]  # ends with what ran before
