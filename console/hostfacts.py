@@ -53,7 +53,7 @@ spec = u.find_spec("torch")
 if spec and spec.origin:
     try:
         text = (pathlib.Path(spec.origin).parent / "version.py").read_text()
-        found = re.search(r"cuda[^=]*= *['\\"]([0-9.]+)", text)
+        found = re.search(r"(?m)^cuda\\b[^=\\n]*= *['\\"]([0-9.]+)", text)
         out["cuda"] = found and found.group(1)
     except OSError:
         pass

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from console import enginecheck
+from console import enginecheck, hostfacts
 from console.errors import Refused
 from console.hostfacts import Replaced, gather
 from console.model import Cpu, Gpu, GpuProcess, Host, Process, ProcessId, Snapshot
@@ -100,6 +103,22 @@ async def test_an_answer_that_is_none(said: bytes, tmp_path: Path) -> None:
     facts = await gather(remote, command(tmp_path / "gone"), snapshot())
     assert facts.target is None
     assert not [f for f in check(command(tmp_path), facts) if f.rule.startswith("model-config")]
+
+
+@pytest.mark.parametrize(("line", "cuda"), [("'13.0'", "13.0"), ("None", None)])
+def test_cuda_is_torchs_own_word(tmp_path: Path, line: str, cuda: str | None) -> None:
+    """As torch writes it: the word also stands in __all__, before the version."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise RuntimeError('must not be imported')")
+    (tmp_path / "torch" / "version.py").write_text(
+        "__all__ = ['__version__', 'debug', 'cuda', 'git_version', 'hip']\n"
+        f"__version__ = '2.13.0'\ndebug = False\ncuda: Optional[str] = {line}\nhip = '6.1'\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", hostfacts._VERSIONS],
+        env={"PYTHONPATH": str(tmp_path)}, capture_output=True, check=True, timeout=30,
+    )  # fmt: skip
+    assert json.loads(done.stdout).get("cuda") == cuda
 
 
 async def test_what_is_replaced_counts_as_gone() -> None:
