@@ -10,8 +10,8 @@ from typing import Literal
 
 from console import probe
 from console.errors import ActionFailed, ConfigError, HostError, Refused
+from console.eye import Eye, ending
 from console.model import Health, Phase, Run, Server, ServerState, Snapshot
-from console.observe import Eye, ending
 from console.phases import limit_s
 from console.remote import Remote, UnitStatus
 from console.secretstore import resolve

@@ -1,0 +1,290 @@
+"""One server looked at, again and again: whose processes, which phase, what health, why it failed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import httpx
+
+from console import probe
+from console.attribution import Found, find
+from console.diagnosis import diagnose
+from console.errors import ActionFailed
+from console.follower import LogFollower, source_of
+from console.model import (
+    Diagnosis,
+    Health,
+    Phase,
+    PhaseSpan,
+    Run,
+    Server,
+    ServerState,
+    Snapshot,
+)
+from console.observed import Tokens
+from console.phases import Learned, learn
+from console.remote import Cursor, ExitStatus, LogSource, Remote
+from console.zombies import Attempt, Probe
+from console.zombies.stillness import Stillness
+
+METRICS_EVERY_S = 2.0
+GENERATE_EVERY_S = 20.0
+"""A server that was ready and does not answer is asked for a token so often, for the verdict."""
+HEALTH_EVERY_S = 10.0
+"""SGLang makes a token for every /health, so it is not asked more often than needed."""
+
+
+class Eye:
+    """What is remembered of one server between looks."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.found = Found("nothing", None)
+        self.follower: LogFollower | None = None
+        self.health = Health.NONE
+        self.attempts: tuple[Attempt, ...] = ()
+        self.metrics: probe.Metrics | None = None
+        self.learned: Mapping[Phase, Learned] = {}
+        self.diagnosis: Diagnosis | None = None
+        self._diagnosed: tuple[LogSource, Cursor | None] | None = None
+        self.tokens: Tokens | None = None
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._asked_at: dict[str, float] = {}
+
+    async def look(
+        self,
+        remote: Remote,
+        client: httpx.AsyncClient,
+        snapshot: Snapshot,
+        runs: Sequence[Run],
+        *,
+        wait_s: float,
+        deep: bool = False,
+    ) -> ServerState:
+        """The server's state now. ``wait_s`` bounds how long unanswered probes are waited for."""
+        self.found = find(self.server, runs, snapshot)
+        own = [r for r in runs if r.server == self.server.name and r.phases]
+        self.learned = learn([spans_of(r) for r in own])
+        await self._read_log(remote, snapshot.time)
+        await self._ask(client, snapshot, wait_s, deep)
+        phase = self._phase()
+        if phase is Phase.FAILED:
+            await self._diagnose(remote)
+        else:
+            self.diagnosis = None
+        return self._state(phase)
+
+    async def _read_log(self, remote: Remote, now: float) -> None:
+        source = source_of(self.server, self.found.run)
+        run = self.found.run
+        skip, after = (run.log_offset, run.log_cursor) if run else (0, "")
+        old = self.follower
+        if source is None:
+            self.follower = None
+        elif old is None or (old.source, old.skip, old.after) != (source, skip, after):
+            self.follower = LogFollower(source, self.server.engine, skip, after)
+        if self.follower is not None:
+            with contextlib.suppress(ActionFailed):  # unreadable: its phase is unknown, not failed
+                await self.follower.update(remote, now)
+
+    # ---- probes
+
+    async def _ask(
+        self, client: httpx.AsyncClient, snapshot: Snapshot, wait_s: float, deep: bool
+    ) -> None:
+        if not self.found.alive:
+            self.health, self.metrics, self.attempts = Health.NONE, None, ()
+            self._cancel()
+            return
+        if self.server.port not in snapshot.listening:
+            self.health, self.metrics = Health.REFUSED, None
+            self._cancel()
+            return
+        self._start("health", self._ask_health(client), HEALTH_EVERY_S if wait_s <= 0 else 0.0)
+        self._start(
+            "metrics", self._ask_metrics(client, snapshot), METRICS_EVERY_S if wait_s <= 0 else 0.0
+        )
+        told = self.follower.phase if self.follower else None
+        silent = self.health in (Health.TIMEOUT, Health.UNAVAILABLE, Health.UNKNOWN)
+        if deep or (wait_s <= 0 and told is Phase.READY and silent and self._asked_at):
+            every_s = 0.0 if deep else GENERATE_EVERY_S
+            self._start("generate", self._ask_generate(client, snapshot), every_s)
+        if wait_s > 0 and self._asking:
+            pending = [t for name, t in self._asking.items() if name != "generate"]
+            if pending:
+                await asyncio.wait(pending, timeout=wait_s)
+            if "health" in self._asking and self.health is not Health.OK:
+                self.health = Health.TIMEOUT  # no answer yet: hung, or busy with a long prefill
+
+    def _start(self, name: str, question: Coroutine[Any, Any, None], every_s: float) -> None:
+        """Ask once more unless the last question is still open or was asked just now."""
+        now = time.monotonic()
+        if name in self._asking or now - self._asked_at.get(name, -1e9) < every_s:
+            question.close()
+            return
+        self._asked_at[name] = now
+        task = asyncio.ensure_future(question)
+        self._asking[name] = task
+        task.add_done_callback(lambda done: self._ended(name, done))
+
+    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
+        if self._asking.get(name) is task:
+            del self._asking[name]
+        if not task.cancelled():
+            task.exception()  # a lost link is reported by the snapshot that follows
+
+    def _cancel(self) -> None:
+        for task in self._asking.values():
+            task.cancel()
+        self._asking.clear()
+
+    async def _ask_health(self, client: httpx.AsyncClient) -> None:
+        self.health = await probe.health(client, probe.address(self.server))
+
+    async def _ask_metrics(self, client: httpx.AsyncClient, snapshot: Snapshot) -> None:
+        self.metrics = await probe.metrics(client, probe.address(self.server))
+        total = self.metrics.tokens_total if self.metrics else None
+        if total is None:
+            self.tokens = None
+            return
+        run_id = self.found.run.run_id if self.found.run else None
+        known = self.tokens if self.tokens and self.tokens.run_id == run_id else None
+        if known is None or known.total != total:
+            self.tokens = Tokens(run_id, total, snapshot.time, moved=known is not None)
+
+    async def _ask_generate(self, client: httpx.AsyncClient, snapshot: Snapshot) -> None:
+        began, waited = snapshot.time, time.monotonic()
+        answer = await probe.health(client, probe.address(self.server), "/health_generate")
+        attempt = Attempt(began, time.monotonic() - waited, answer)
+        self.attempts = (*self.attempts, attempt)[-4:]
+
+    def hangs(self) -> bool:
+        """Whether a generate probe is still without an answer, or the last one got none."""
+        return "generate" in self._asking or bool(
+            self.attempts and self.attempts[-1].answer is not Health.OK
+        )
+
+    async def second(self, client: httpx.AsyncClient, snapshot: Snapshot) -> None:
+        """One more generate probe, beside an open one."""
+        await self._ask_generate(client, snapshot)
+
+    async def settle(self, timeout_s: float) -> None:
+        """Wait for open generate probes."""
+        open_ = [t for name, t in self._asking.items() if name == "generate"]
+        if open_:
+            await asyncio.wait(open_, timeout=timeout_s)
+
+    def close(self) -> None:
+        """End open probes."""
+        self._cancel()
+
+    # ---- verdict
+
+    def _phase(self) -> Phase:
+        told = self.follower.phase if self.follower else None
+        run = self.found.run
+        if self.found.alive:
+            if self.health is Health.OK and told in (None, Phase.SPAWN, Phase.STOPPED):
+                return Phase.READY  # started by hand with a log nobody names
+            return told or Phase.SPAWN
+        if run is None and not (self.follower and self.follower.machine.known):
+            return Phase.STOPPED
+        if run is not None and run.outcome in ("stopped", "killed", "exit 0"):
+            return Phase.STOPPED
+        if told in (Phase.DRAINING, Phase.STOPPED):
+            return Phase.STOPPED
+        return Phase.FAILED  # it ended, and nobody here ended it
+
+    async def _diagnose(self, remote: Remote) -> None:
+        """What the log says of the failure; read once per length of the log."""
+        if self.follower is None or self.follower.missing:
+            return
+        key = (self.follower.source, self.follower.stand)
+        if key == self._diagnosed:
+            return
+        try:
+            out = await self.follower.written(remote)
+        except ActionFailed:  # unreadable: why it failed is unknown
+            return
+        self._diagnosed = key
+        engine = self.server.engine
+        said = await asyncio.to_thread(diagnose, out, engine=engine)
+        if said.category == "none":
+            said = replace(said, summary=f"{await self._end(remote)}; its log tells no reason")
+        self.diagnosis = said
+
+    async def _end(self, remote: Remote) -> str:
+        """How the processes ended, in words."""
+        run, unit = self.found.run, self.server.runner.unit
+        if unit is not None:
+            seen = await remote.unit_status(unit, user_unit=self.server.runner.user_unit)
+            return ending(ExitStatus(seen.exit_status, seen.result))
+        status = await remote.exit_status(run.run_id) if run is not None else None
+        return ending(status)
+
+    def _state(self, phase: Phase) -> ServerState:
+        found, counted = self.found, self.metrics or probe.Metrics()
+        run = found.run
+        own_id = found.main.run_id if found.main else None
+        return ServerState(
+            name=self.server.name,
+            phase=phase,
+            health=self.health,
+            pid=found.main.id.pid if found.main else None,
+            port=self.server.port,
+            run_id=run.run_id if run else own_id,
+            preset=label(run) if run else None,
+            accept_length=counted.accept_length,
+            throughput_tok_s=counted.throughput_tok_s,
+            running_requests=counted.running,
+            queued_requests=counted.queued,
+            tokens_total=counted.tokens_total,
+            phases=self.follower.machine.spans if self.follower else (),
+            log_silent_s=self.follower.silent_s if self.follower else None,
+            vantage="inside",
+            model=(run.model if run else "") or counted.model or self.server.model,
+            diagnosis=self.diagnosis if phase is Phase.FAILED else None,
+        )
+
+    def probe(self, now: float, still: Stillness) -> Probe:
+        """What the zombie rules are told of this server."""
+        return Probe(
+            attempts=self.attempts,
+            health=self.health,
+            log_silent_s=self.follower.silent_s if self.follower else None,
+            tokens_still_s=self.tokens.still_s(now) if self.tokens else None,
+            metrics_answered=self.metrics is not None,
+            running_requests=self.metrics.running if self.metrics else None,
+            still_s=still.still_s([p.id for p in self.found.processes], now),
+        )
+
+
+def ending(status: ExitStatus | None) -> str:
+    """An exit status in words."""
+    if status is None or status.code is None:
+        return "its processes are gone" if status is None or not status.result else status.result
+    if status.code < 0:
+        try:
+            name = signal.Signals(-status.code).name
+        except ValueError:
+            name = f"signal {-status.code}"
+        return f"killed by {name}"
+    return f"exited with code {status.code}"
+
+
+def label(run: Run) -> str | None:
+    """The presets of a run in a word."""
+    names = [n for n in (run.speculative, run.nccl) if n and n != "default"]
+    return "+".join(names) or run.speculative or run.nccl
+
+
+def spans_of(run: Run) -> list[PhaseSpan]:
+    """The phases of a recorded run as spans, for learning how long they take."""
+    known = {phase.value for phase in Phase}
+    return [PhaseSpan(Phase(name), 0.0, s) for name, s in run.phases if name in known]
