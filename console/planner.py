@@ -12,6 +12,7 @@ from console.actions.launch import (
     WATCH_S,
     Start,
     plan_launch,
+    start_again,
     start_container,
     start_process,
     start_unit,
@@ -43,6 +44,7 @@ from console.observe import Depth, Observer
 from console.preflight import check, from_argv
 from console.remote import Remote
 from console.runners.settings import Choice, merge
+from console.secretstore import resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ class Planner:
 
         Raises:
             UsageError: a preset, the runner or the entry does not allow it.
+            ConfigError: a secret it names has no value here.
             ActionFailed: the host lacks the interpreter, the unit, the engine.
         """
         settings = merge(server, self.presets, choice)
@@ -109,7 +112,9 @@ class Planner:
             unit = await read_unit(self.remote, server)
             return start_unit(server, settings, unit, host=self._host, by=self.by, now=now)
         ground = await survey(self.remote, server)
-        return start_process(server, settings, ground, host=self._host, by=self.by, now=now)
+        start = start_process(server, settings, ground, host=self._host, by=self.by, now=now)
+        resolve(start.secrets)  # one that has no value is said before anything is stopped
+        return start
 
     async def findings(self, start: Start, seen: Seen) -> tuple[Finding, ...]:
         """Own rules over the launch and the facts of its host; the engine is asked later."""
@@ -189,6 +194,21 @@ class Planner:
             preflight=options.preflight and server.runner.kind != "docker",
             watch_s=options.watch_s,
         )
+
+    async def roll_back(self, server: Server, run: Run) -> Plan:
+        """Stop what there is and start an earlier run again, exactly as it was.
+
+        Raises:
+            UsageError: a container has no earlier form to return to.
+        """
+        if server.runner.kind == "docker":
+            raise UsageError("a container keeps the flags it was made with", place=server.name)
+        seen = await self.see(server)
+        unit = await read_unit(self.remote, server) if server.runner.kind == "systemd" else None
+        now = seen.snapshot.time
+        start = start_again(run, unit, host=self._host, by=self.by, now=now)
+        stop = self._stop(server, seen, Options())
+        return plan_relaunch(server, stop, start, before=seen.found.run, preflight=False)
 
     async def kill_zombies(
         self, kinds: Collection[ZombieKind] = (), named: Collection[str] = (), *, deep: bool = True

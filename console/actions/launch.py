@@ -13,9 +13,16 @@ from console.actions.journal import new_plan_id
 from console.config.presets import Presets
 from console.errors import UsageError
 from console.model import Finding, Plan, Run, Server, Step, StepKind
-from console.runners.prepare import Ground, Prepared, new_run_id, prepare
+from console.runners.prepare import RUN_VARIABLE, Ground, Prepared, new_run_id, prepare
 from console.runners.settings import Choice, Settings, merge
-from console.runners.systemd import Unit, UnitLaunch, command_of, launch_of, systemctl
+from console.runners.systemd import (
+    Unit,
+    UnitLaunch,
+    command_of,
+    launch_of,
+    systemctl,
+    written,
+)
 
 WATCH_S = 3600.0
 """Bound on watching a start where none is given; single phases have their own, shorter bounds."""
@@ -25,13 +32,17 @@ ALIVE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One launch put together: the run to record and the steps that start it."""
+    """One launch put together: the run to record and the steps that start it.
+
+    ``secrets`` are the names of the secrets whose values the start needs.
+    """
 
     run: Run
     settings: Settings
     steps: tuple[Step, ...]
     summary: tuple[str, ...] = ()
     version: str | None = None
+    secrets: tuple[str, ...] = ()
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -46,7 +57,8 @@ def start_process(
     made = prepare(server, settings, ground, run_id=new_run_id(), launched_by=by, now=now)
     run = replace(made.run, host=host)
     step = launch_step(run, made)
-    return Start(run, settings, (step,), (f"log: {run.log}",), ground.version)
+    log = (f"log: {run.log}",)
+    return Start(run, settings, (step,), log, ground.version, made.secret_names)
 
 
 def launch_step(run: Run, made: Prepared | None = None) -> Step:
@@ -97,21 +109,53 @@ def start_unit(
     return Start(run, settings, unit_steps(run, unit, made), _unit_summary(unit, made))
 
 
+def start_again(old: Run, unit: Unit | None, *, host: str, by: str, now: float) -> Start:
+    """An earlier launch once more, exactly as it was: the way back to what has served."""
+    run = replace(again(old), host=host, launched_by=by, launched_at=now)
+    settings = Settings(speculative=old.speculative, nccl=old.nccl)
+    if unit is None:
+        return Start(run, settings, (launch_step(run),), (f"as run {old.run_id}",))
+    own = {name: value for name, value in old.env.items() if name != RUN_VARIABLE}
+    made = written(unit, old.argv, own, {}, run.run_id)
+    return Start(run, settings, unit_steps(run, unit, made), (f"as run {old.run_id}",))
+
+
+def again(run: Run) -> Run:
+    """The same launch as a run of its own, with its own id and log."""
+    run_id = new_run_id()
+    return replace(
+        run,
+        run_id=run_id,
+        env={**run.env, RUN_VARIABLE: run_id},
+        log=run.log.replace(run.run_id, run_id),
+        launcher=None,
+        session=None,
+        outcome=None,
+        ended_at=None,
+        phases=(),
+        adopted=False,
+    )
+
+
 def unit_steps(run: Run, unit: Unit, made: UnitLaunch) -> tuple[Step, ...]:
     """Write the drop-in, then start."""
     manager = systemctl(unit.user)
     write = write_step(run.host, unit.drop_in_path, made.text, before=unit.drop_in, manager=manager)
-    start = Step(
+    return (write, start_step(run, unit.name, manager))
+
+
+def start_step(run: Run, unit: str, manager: Sequence[str]) -> Step:
+    """Let systemd start a unit, recorded as this run."""
+    return Step(
         StepKind.START_UNIT,
         run.host,
-        f"start unit {unit.name} as run {run.run_id}",
-        argv=(*manager, "start", "--no-block", unit.name),
+        f"start unit {unit} as run {run.run_id}",
+        argv=(*manager, "start", "--no-block", unit),
         dangerous=True,
         verify="systemd takes the job",
         timeout_s=30.0,
-        params={"run": encode(run), "unit": unit.name, "systemctl": list(manager)},
+        params={"run": encode(run), "unit": unit, "systemctl": list(manager)},
     )
-    return (write, start)
 
 
 def write_step(

@@ -316,8 +316,10 @@ async def start_unit(step: Step, context: Context) -> Outcome:
     unit = str(step.params["unit"])
     manager = tuple(str(word) for word in step.params["systemctl"])
     remote = context.remote
-    if not any(r.run_id == run.run_id for r in await remote.runs()):  # else begun before
-        await remote.save_run(await _at_start(remote, run, await remote.snapshot()))
+    begun = any(r.run_id == run.run_id and r.outcome is None for r in await remote.runs())
+    if not begun:
+        fresh = replace(run, outcome=None, ended_at=None, phases=())
+        await remote.save_run(await _at_start(remote, fresh, await remote.snapshot()))
     await remote.run((*manager, "reset-failed", unit), timeout_s=10.0)  # fails where nothing failed
     done = await remote.run(step.argv, timeout_s=step.timeout_s)
     if done.code != 0:

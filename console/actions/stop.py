@@ -9,7 +9,7 @@ from typing import Any
 from console.actions.codec import encode
 from console.actions.journal import new_plan_id
 from console.actions.kill import KillOptions, plan_kill
-from console.actions.launch import launch_step
+from console.actions.launch import again, launch_step, start_step
 from console.attribution import Found
 from console.model import (
     Health,
@@ -26,7 +26,7 @@ from console.model import (
     Zombie,
     ZombieKind,
 )
-from console.runners.prepare import RUN_VARIABLE, new_run_id
+from console.runners.systemd import systemctl
 
 BOUND_S = 60.0
 """Requests under way get so long to finish, and then the server from SIGTERM to SIGKILL.
@@ -142,7 +142,7 @@ def drain_step(
     params: dict[str, Any] = {"server": server.name}
     if found.run is not None:
         params["run_id"] = found.run.run_id
-        params["again"] = encode(launch_step(again(found.run)))
+        params["again"] = encode(_started_again(server, found.run, host))
     return Step(
         StepKind.DRAIN,
         host,
@@ -153,18 +153,11 @@ def drain_step(
     )
 
 
-def again(run: Run) -> Run:
-    """The same launch once more, as a run of its own: what undo of a stop starts."""
-    run_id = new_run_id()
-    return replace(
-        run,
-        run_id=run_id,
-        env={**run.env, RUN_VARIABLE: run_id},
-        log=run.log.replace(run.run_id, run_id),
-        launcher=None,
-        session=None,
-        outcome=None,
-        ended_at=None,
-        phases=(),
-        adopted=False,
-    )
+def _started_again(server: Server, run: Run, host: str) -> Step:
+    """What brings a stopped server back as it was."""
+    if server.runner.kind == "systemd":
+        return start_step(run, server.runner.unit or "", systemctl(server.runner.user_unit))
+    if server.runner.kind == "docker":
+        argv = ("docker", "start", server.runner.container or "")
+        return Step(StepKind.RUN, host, f"start container {argv[-1]}", argv=argv, dangerous=True)
+    return launch_step(again(run))

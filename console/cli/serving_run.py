@@ -17,7 +17,6 @@ from console.cli.serve import Asked, StateLine, document, say_end
 from console.diagnosis import diagnosis_to_json
 from console.errors import SpecopsError
 from console.model import Plan, Run, ServerState, StepKind, StepResult
-from console.runners.settings import Choice
 
 if TYPE_CHECKING:
     from console.actions.audit import AuditLog
@@ -156,17 +155,16 @@ async def _rollback(
     remote: Remote, config: Config, audit: AuditLog, plan: Plan, cli: Cli
 ) -> dict[str, Any]:
     """Start the last run that served, after ending what is left of the failed one."""
-    from console.planner import Options, Planner
+    from console.planner import Planner
 
     server = config.server(plan.server or "")
     served = [run for run in await remote.runs() if run.server == server.name and has_served(run)]
     if not served:
         return {"outcome": "refused", "detail": "no run of it is known to have served"}
     last = max(served, key=lambda run: run.launched_at)
-    choice = Choice(speculative=last.speculative, nccl=last.nccl)
     planner = Planner(remote, config, cli.presets(), audit.user)
     try:
-        back = await planner.relaunch(server, choice, Options(preflight=False))
+        back = await planner.roll_back(server, last)
         results = await execute(remote, config, audit, back, quiet=cli.json)
     except SpecopsError as error:
         return {"outcome": "failed", "detail": str(error)}

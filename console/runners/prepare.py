@@ -14,6 +14,8 @@ from console.runners.settings import REFERENCE, Settings, renamed, words
 from console.text import is_secret_name
 
 RUN_VARIABLE = "SPECOPS_RUN_ID"
+API_KEY_VARIABLE = "EAGLE3_API_KEY"
+"""Where the bundled server takes its key from, out of sight of ``ps``."""
 MODULES: Mapping[str, str] = {"sglang": "sglang.launch_server", "bundled": "eagle3.launch_server"}
 
 
@@ -86,11 +88,13 @@ def prepare(
     flags = renamed(flags, ground.version)
     hidden = {k: str(v) for k, v in flags.items() if str(v).startswith(REFERENCE)}
     shown = {k: v for k, v in flags.items() if k not in hidden}
+    env = {**settings.env, RUN_VARIABLE: run_id}
+    if server.engine == "bundled" and "api-key" in hidden:
+        env[API_KEY_VARIABLE] = hidden.pop("api-key")
     config_path = f"{ground.state_dir}/secrets/{run_id}.yaml" if hidden else ""
     if hidden:
         shown["config"] = config_path
     argv = (ground.python, "-m", MODULES[server.engine], *words(shown))
-    env = {**settings.env, RUN_VARIABLE: run_id}
     if ground.path:
         env["PYTHONPATH"] = ":".join(p for p in (ground.path, env.get("PYTHONPATH", "")) if p)
     env.setdefault("PYTHONUNBUFFERED", "1")  # a log that lags by a buffer hides the last words

@@ -8,14 +8,14 @@ anew, because systemd has no way to change one argument. Rules of quoting: syste
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from console.errors import UsageError
 from console.preflight.command import LaunchCommand
 from console.preflight.units import parse_unit
 from console.runners.prepare import RUN_VARIABLE
-from console.runners.settings import Settings, override
+from console.runners.settings import REFERENCE, Settings, override
 
 DROP_IN = "specops.conf"
 MARK = "# Written by specops"
@@ -99,18 +99,42 @@ def launch_of(
     args = override(command.args, settings, version)
     head = (*command.wrapper, command.python, *entry_words(command))
     argv = tuple(word for word in (*head, *args) if word)
-    env = {**settings.env, RUN_VARIABLE: run_id}
+    return written(unit, argv, settings.env, command.env, run_id, unset=settings.unset)
+
+
+def written(
+    unit: Unit,
+    argv: tuple[str, ...],
+    own: Mapping[str, str],
+    base: Mapping[str, str],
+    run_id: str,
+    *,
+    unset: Iterable[str] = (),
+) -> UnitLaunch:
+    """The drop-in for exactly this command; ``own`` variables come on top of the unit's ``base``.
+
+    Raises:
+        UsageError: a value cannot be written in a unit, or is a secret: units are read by all.
+    """
+    for value in (*argv, *own.values()):
+        if value.startswith(REFERENCE):
+            raise UsageError(
+                f"{value} cannot be put in a unit, which everybody may read",
+                place=unit.name,
+                hint="give the unit an EnvironmentFile= of mode 0600 that sets it",
+            )
+    env = {**own, RUN_VARIABLE: run_id}
     lines = [
         f"{MARK} for run {run_id}. `specops undo` restores what was here before;",
         "# remove this file and run `systemctl daemon-reload` to return to the unit's own command.",
         "[Service]",
         *(f"Environment={quote(f'{name}={value}', variable=False)}" for name, value in env.items()),
     ]
-    if settings.unset:
-        lines.append(f"UnsetEnvironment={' '.join(sorted(settings.unset))}")
+    if unset:
+        lines.append(f"UnsetEnvironment={' '.join(sorted(unset))}")
     lines += ["ExecStart=", f"ExecStart={' '.join(quote(word) for word in argv)}"]
     edited = unit.drop_in if unit.drop_in and not _is_ours(unit.drop_in) else None
-    return UnitLaunch(argv, {**command.env, **env}, "\n".join(lines) + "\n", edited)
+    return UnitLaunch(argv, {**base, **env}, "\n".join(lines) + "\n", edited)
 
 
 def entry_words(command: LaunchCommand) -> tuple[str, ...]:

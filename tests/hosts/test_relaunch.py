@@ -7,7 +7,6 @@ and, when it is forced, told with its reason.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,17 +74,17 @@ def box(tmp_path: Path, python_host: NspawnHost) -> Iterator[Box]:
     command("stop", "k26", "--yes", "--timeout", "2")
 
 
-def refused_then_forced(box: Box, rule: str) -> Any:
+def refused_then_forced(box: Box, rule: str, *more: str) -> Any:
     """The relaunch is refused with the server untouched; forced, it fails and says why."""
     before = box.pid()
-    started = time.monotonic()
     refused = box("relaunch", "k26", "--wait", "--yes", code=5)
-    assert time.monotonic() - started < 5.0
+    assert refused["seconds"] < 5.0
     assert refused["outcome"] == "refused"
     errors = [f["rule"] for f in refused["findings"] if f["severity"] == "error"]
     assert rule in errors
     assert box.pid() == before, "the running server was touched"
-    forced = box("relaunch", "k26", "--wait", "--yes", "--skip-preflight", code=6)
+    words = ("relaunch", "k26", "--wait", "--yes", "--skip-preflight", *more)
+    forced = box(*words, code=6)
     assert forced["outcome"] == "failed"
     return forced
 
@@ -119,6 +118,8 @@ def test_a_unit_is_relaunched_refused_forced_and_undone(box: Box) -> None:
 
     box("undo", forced["plan_id"], "--yes", code=0)
     assert box.host.read(DROP_IN) == good
+    back = box("watch", "k26", code=0)
+    assert back["run_id"] == second["run_id"], "the run that was stopped is back as it was"
 
 
 def test_a_server_in_a_unit_of_its_own_is_relaunched_refused_and_forced(box: Box) -> None:
@@ -132,9 +133,9 @@ def test_a_server_in_a_unit_of_its_own_is_relaunched_refused_and_forced(box: Box
     config["max_position_embeddings"] = 64
     box.host.write("/root/draft/config.json", json.dumps(config))
     box.configure(f"speculative: eagle3-3step, draft: /root/draft, env: {{PYTHONPATH: {ROOT}}}")
-    forced = refused_then_forced(box, "draft-context")
+    forced = refused_then_forced(box, "draft-context", "--rollback")
     assert forced["diagnosis"]["root"]["type"] == "ValueError"
     assert "64" in forced["diagnosis"]["root"]["message"]
-
-    back = box("relaunch", "k26", "--wait", "--yes", "--skip-preflight", "--rollback", code=6)
-    assert back["outcome"] == "failed"
+    assert forced["rollback"]["outcome"] == "ready"
+    assert forced["rollback"]["to_run"] == first["run_id"]
+    assert box("watch", "k26", code=0)["phase"] == "ready"

@@ -48,12 +48,22 @@ def test_a_log_template_is_filled_and_kept_inside_one_folder() -> None:
 
 
 def test_a_secret_flag_goes_into_a_file_and_never_into_the_vector() -> None:
-    server = replace(BUNDLED, args={"api-key": "secret:KEY"}, env={"HF_TOKEN": "secret:HF_TOKEN"})
+    server = replace(
+        BUNDLED, engine="sglang", model="/m",
+        args={"api-key": "secret:KEY"}, env={"HF_TOKEN": "secret:HF_TOKEN"},
+    )  # fmt: skip
     found = made(server)
     assert flag(found, "--config") == "/s/secrets/ab12cd34.yaml"
     assert "--api-key" not in found.run.argv
     assert found.config == {"api-key": "secret:KEY"}
     assert set(found.secret_names) == {"HF_TOKEN", "KEY"}
+
+
+def test_the_bundled_server_takes_its_key_from_a_variable() -> None:
+    found = made(replace(BUNDLED, args={"api-key": "secret:KEY"}))
+    assert found.run.env["EAGLE3_API_KEY"] == "secret:KEY"
+    assert not [word for word in found.run.argv if "key" in word or "config" in word]
+    assert found.secret_names == ("KEY",)
 
 
 def test_a_secret_in_plain_text_is_refused() -> None:

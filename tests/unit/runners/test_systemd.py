@@ -1,5 +1,7 @@
 """Drop-ins: what a unit runs afterwards, and that systemd reads back exactly what was meant."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,6 +45,12 @@ def test_a_drop_in_that_somebody_else_wrote_is_shown_first() -> None:
     assert launch_of(unit(own), settings, run_id="r2").foreign_edit is None
     edited = "[Service]\nEnvironment=MINE=1\n"
     assert launch_of(unit(edited), settings, run_id="r2").foreign_edit == edited
+
+
+def test_a_secret_is_not_written_into_a_unit() -> None:
+    server = replace(SERVER, env={"HF_TOKEN": "secret:HF_TOKEN"})
+    with pytest.raises(UsageError, match="everybody may read"):
+        launch_of(unit(), merge(server, load_presets()), run_id="r1")
 
 
 def test_cat_is_split_at_our_own_file() -> None:
