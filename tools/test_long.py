@@ -3,8 +3,8 @@
     python tools/test_long.py            every part that this commit has not passed yet
     python tools/test_long.py kill       one part
 
-A part is a test file marked ``long``; its name is the file's without ``test_``. Interrupt at will:
-the next run goes on with the parts that are missing.
+A part is a test file with long counts (marked ``long``, or counting with ``tests/scale.py``); its
+name is the file's without ``test_``. Interrupt at will: the next run goes on with what is missing.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "long-tests.md"
+LONG = re.compile(r"mark\.long|\bscale\.count\(|tests\.scale import")
 HEAD = """# Long tests
 
 Written by `make test-long`: every long count in full. The seed repeats a run:
@@ -38,8 +39,10 @@ def git(*words: str) -> str:
 
 def parts() -> dict[str, Path]:
     """The test files that hold long tests, by name."""
-    marked = (p for p in (ROOT / "tests").rglob("test_*.py") if "mark.long" in p.read_text())
-    return {path.stem.removeprefix("test_"): path for path in sorted(marked)}
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    return {
+        path.stem.removeprefix("test_"): path for path in files if LONG.search(path.read_text())
+    }
 
 
 def results() -> dict[str, list[str]]:
@@ -58,7 +61,8 @@ def run(name: str, path: Path) -> list[str]:
     seed = secrets.randbelow(2**31)
     env = {**os.environ, "SPECOPS_SCALE": "1", "SPECOPS_SEED": str(seed)}
     started = time.monotonic()
-    command = [sys.executable, "-m", "pytest", str(path), "-m", "long", "-s", "-p", "no:xdist"]
+    marked = ["-m", "long"] if "mark.long" in path.read_text() else []
+    command = [sys.executable, "-m", "pytest", str(path), *marked, "-s", "-p", "no:xdist"]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     sys.stdout.write(done.stdout)
     tail = done.stdout.strip().splitlines()[-1:] or ["no output"]
