@@ -267,7 +267,7 @@ class _Reader:
         if wrong:
             self._bad_value(name, f"'{clean(word, limit=40)}' is {wrong}")
             return None
-        if option.choices and value not in option.choices:
+        if option.choices and value not in (*option.choices, *self._later(name)):
             allowed = [str(c) for c in option.choices if c is not None]
             near = difflib.get_close_matches(str(value), allowed, n=1, cutoff=0.6)
             hint = near or [c for c in allowed if c.lower() == str(value).lower()]
@@ -278,6 +278,11 @@ class _Reader:
             )
             return None
         return value
+
+    def _later(self, name: str) -> tuple[str | None, ...]:
+        """The choices of the neighbour above, where the version lies between two tables."""
+        above = self.tables.above.options.get(name) if self.tables.above else None
+        return above.choices if above else ()
 
     def _bad_value(self, name: str, wrong: str, fix: str = "give a value that it accepts") -> None:
         self._add("flag-value", f"{name} {wrong}: the parser exits with code 2", fix, (name,))
@@ -292,6 +297,8 @@ def convert(word: str, kind: str) -> tuple[Any, str]:
             return float(word), ""
     except ValueError:
         return None, "not a whole number" if kind == "int" else "not a number"
+    if kind == "json":
+        return word, not_json(word)
     if kind == "upper":
         return word.upper(), ""
     if kind == "human_readable_int":
@@ -301,6 +308,15 @@ def convert(word: str, kind: str) -> tuple[Any, str]:
             return None, "not a size such as 131072, 128k (times 1000) or 128Ki (times 1024)"
         return int(Decimal(match[1] + (match[2] or "")) * _SUFFIXES[suffix]), ""
     return word, ""
+
+
+def not_json(word: str) -> str:
+    """What keeps a word from being JSON, empty where nothing does."""
+    try:
+        json.loads(word)
+    except (ValueError, RecursionError) as error:
+        return f"not JSON ({str(error)[:60]})"
+    return ""
 
 
 def _take(words: list[str], option: Option | None, attached: bool) -> list[str]:

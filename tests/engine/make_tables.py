@@ -122,7 +122,8 @@ def option(names: list[str], kw: dict[str, ast.expr], constants: Constants) -> d
             entry["replacement"] = replacement
     kind = name_of(kw.get("type"))
     if kind:
-        entry["type"] = kind if kind in TYPES else "other"
+        is_json = kind in ("loads", "json_list_type")
+        entry["type"] = "json" if is_json else kind if kind in TYPES else "other"
     choices = constants.read(kw.get("choices"))
     if choices:
         entry["choices"] = sorted(choices, key=str)
@@ -197,6 +198,32 @@ def annotated(
     return option(names, made, constants)
 
 
+def members(path: Path, name: str) -> list[str]:
+    """The keys of a dict, or the items of a list, that is assigned to a name anywhere in a file."""
+    for node in ast.walk(parsed(path)):
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id=found)]) | ast.AnnAssign(target=ast.Name(id=found))
+            ) if found == name:
+                value = node.value
+                items = value.keys if isinstance(value, ast.Dict) else getattr(value, "elts", [])
+                return [str(item.value) for item in items if isinstance(item, ast.Constant)]
+    raise SystemExit(f"{path} has no {name}")
+
+
+def late_choices(srt: Path) -> dict[str, list[str]]:
+    """Choices that the parser collects from other modules while it is built."""
+    auto = ["auto"] * ('["auto"] +' in (srt / "server_args.py").read_text(encoding="utf-8-sig"))
+    reasoning = srt / "parser" / "reasoning_parser.py"
+    calls = srt / "function_call" / "function_call_parser.py"
+    modules = members(srt / "utils" / "common.py", "SUPPORTED_LORA_TARGET_MODULES")
+    return {
+        "--reasoning-parser": sorted([*auto, *members(reasoning, "DetectorMap")]),
+        "--tool-call-parser": sorted([*auto, *members(calls, "ToolCallParserEnum")]),
+        "--lora-target-modules": sorted([*modules, "all"]),
+    }
+
+
 def options(srt: Path) -> list[dict[str, Any]]:
     """Every option of the version's server parser, by first name."""
     server_args = parsed(srt / "server_args.py")
@@ -209,6 +236,10 @@ def options(srt: Path) -> list[dict[str, Any]]:
     for path in sorted((groups / "fields").glob("*.py")):
         tree = parsed(path)
         found += annotated_fields(tree, Constants([*trees, tree]))
+    for name, choices in late_choices(srt).items():
+        for entry in found:
+            if name in entry["names"]:
+                entry["choices"] = choices
     return sorted(found, key=lambda entry: str(entry["names"][0]))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from console.model import Change, Finding
 from console.preflight.context import Context
-from console.preflight.settings import Settings
+from console.preflight.settings import Settings, not_json
 
 
 def rules(ctx: Context) -> Iterator[Finding]:
@@ -18,6 +18,7 @@ def rules(ctx: Context) -> Iterator[Finding]:
         yield from conflicts(ctx)
         yield from chunked_prefill(ctx)
         yield from memory_fraction(ctx)
+        yield from json_flags(ctx)
     if ctx.sglang:
         yield from served_name(ctx)
         yield from speculative_lora(ctx)
@@ -177,6 +178,20 @@ def memory_fraction(ctx: Context) -> Iterator[Finding]:
             "use 0.8 to 0.9, lower with speculative decoding",
             "--mem-fraction-static",
             change=Change(flags={"mem-fraction-static": 0.85}),
+        )
+
+
+def json_flags(ctx: Context) -> Iterator[Finding]:
+    """Flags that the parser takes as text and the engine reads as a JSON mapping later."""
+    for key in ("json-model-override-args", "model-loader-extra-config"):
+        text = ctx.settings.text(key)
+        if text is None or (not not_json(text) and text.lstrip().startswith("{")):
+            continue
+        yield ctx.error(
+            "flag-json",
+            f"--{key} is {not_json(text) or 'no mapping'}: the start fails where it is read",
+            "put it in single quotes, with double quotes inside: '{\"name\": 1}'",
+            f"--{key}",
         )
 
 
