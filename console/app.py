@@ -166,8 +166,9 @@ class SpecopsApp(App[None], inherit_bindings=False):
         self.reloading.look(now)
         for screen in reversed(self.screen_stack):
             if isinstance(screen, Place):
-                screen.views_changed()
-                screen.show_notice()
+                if screen.is_mounted:  # one that was opened this moment draws itself
+                    screen.views_changed()
+                    screen.show_notice()
                 break
 
     def refresh_host(self, host: str | None, *, quiet: bool = False) -> None:

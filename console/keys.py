@@ -152,7 +152,7 @@ TABLE: tuple[Action, ...] = (
     Action("previous-hit", "previous hit", ("N",), ("log",), "previous hit of the search"),
     Action("narrow", "filter", ("ampersand",), ("log",),
            "show only matching lines; !text shows the others; empty shows all", bar=7),
-    Action("fold", "unfold", ("o",), ("log",), "show or fold the frames of libraries", bar=9),
+    Action("fold", "unfold", ("o",), ("log",), "show or fold frames of libraries, and looks at health and metrics", bar=9),
     Action("timestamps", "time", ("t",), ("log",), "show or hide timestamps", bar=10),
     Action("wrap", "wrap", ("w",), ("log",), "wrap long lines, or cut them", bar=11),
     Action("left", "left", ("left",), ("log",), "twenty columns left"),

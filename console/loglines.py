@@ -12,7 +12,7 @@ from enum import IntEnum
 
 
 class Kind(IntEnum):
-    """What a line is. ``ERROR`` and ``RAISED`` are what ``e`` jumps to."""
+    """What a line is. ``e`` jumps to ``ERROR`` and ``RAISED``; ``LOOK`` is somebody asking it."""
 
     PLAIN = 0
     WARNING = 1
@@ -25,6 +25,7 @@ class Kind(IntEnum):
     BAR = 8
     NOTE = 9
     FOLLOWS = 10
+    LOOK = 11
 
 
 JUMPS = frozenset({Kind.ERROR, Kind.RAISED})
@@ -39,6 +40,7 @@ _TOKENS: tuple[tuple[bytes, bytes], ...] = (
     (b"%", b"%|"), (b"%", b"% Completed"), (b"I", b"Interrupt"), (b"S", b"Segmentation"),
     (b"", b"atchdog"), (b"x", b"exit code -"), (b"N", b"NVML"), (b"C", b"CUDA E"),
     (b"E", b"EADDRINUSE"), (b"k", b"leaked "), (b"", b"closed by peer"), (b"'", b"didn't finish"),
+    (b"G", b'"GET /'), (b"#", b"#new-token: 1, #cached-token: 0"),
     (b"z", b"initialization failed"), (b"S", b"503 Service"), (b"H", b"Health check failed"),
 )  # fmt: skip
 """Every line that is not plain holds one of these, or ends a traceback; a test over all cases keeps
@@ -58,6 +60,14 @@ PREFIX = re.compile(
 """What log collectors and engines put before a line."""
 
 RANK = re.compile(rb"\b(TP|DP|PP|EP)(\d{1,4})\b|\[rank(\d{1,4})\]")
+
+_LOOK = re.compile(
+    rb'"GET /(?:health|health_generate|metrics|server_info|get_server_info|model_info'
+    rb'|get_model_info|v1/models|v1/loads|ping|version)(?:\?[^ ]*)? HTTP/[\d.]+" 200\b'
+    rb"|Prefill batch, #new-seq: 1, #new-token: 1, #cached-token: 0\b"
+)
+"""A look that was answered, and the one-token batch by which /health answers it. One that got no
+200 is news and stays a line like any other."""
 
 _INDENTED = (b"    ", b"  ^^", b"  [P")
 """How the lines under a frame begin: source, carets, ``[Previous line repeated …]``."""
@@ -85,6 +95,8 @@ def body_of(raw: bytes) -> bytes:
 
 def classify_line(raw: bytes, before: Kind = Kind.PLAIN) -> Kind:
     """What one line is; ``before`` is the kind of the line above it."""
+    if _LOOK.search(raw, 0, 512):
+        return Kind.LOOK
     from console.diagnosis import annotate  # noqa: PLC0415 - its rules load when a log is read
 
     body = body_of(raw[:4096])

@@ -170,6 +170,8 @@ class LogStore:
             before = Kind(kinds[number - 1]) if number else Kind.PLAIN
             kind = classify_line(head[starts[at] - base : end - 1], before)
             kinds[number] = kind
+            if kind is Kind.LOOK:
+                self.folds.look(kinds, number)
             if kind in JUMPS:
                 self.errors.append(number)
                 self.folds.close(kinds, number)
@@ -233,12 +235,17 @@ def _capped(line: bytes) -> bytes:
 
 
 class Folds:
-    """Ranges of lines that are hidden behind one: the library frames of tracebacks."""
+    """Ranges of lines that are hidden behind one: library frames of tracebacks, and looks.
+
+    A run of looks (health checks, metrics) grows with the log; every other range stays as it is.
+    """
 
     def __init__(self) -> None:
         self._starts = array("I")
         self._ends = array("I")
         self._hidden = array("I")  # lines hidden up to and including the fold
+        self.looks = 0
+        """Lines that only say that somebody asked the server how it is."""
 
     def __len__(self) -> int:
         """How many folds there are."""
@@ -264,6 +271,15 @@ class Folds:
                 at += 1
             if at - start >= 2:
                 self._add(start, at - 1)
+
+    def look(self, kinds: bytearray, number: int) -> None:
+        """A line is a look: it joins the ones right above it."""
+        self.looks += 1
+        if self._starts and self._ends[-1] == number - 1 and kinds[number - 1] == Kind.LOOK:
+            self._ends[-1] = number
+            self._hidden[-1] += 1
+        else:
+            self._add(number, number)
 
     def _add(self, start: int, end: int) -> None:
         if self._starts and start <= self._ends[-1]:
@@ -306,7 +322,7 @@ class Folds:
     def at(self, line: int) -> tuple[int, int] | None:
         """The fold that starts on this line: its first and last line."""
         fold = bisect_right(self._starts, line) - 1
-        if fold >= 0 and self._starts[fold] == line:
+        if fold >= 0 and self._starts[fold] == line < self._ends[fold]:
             return line, self._ends[fold]
         return None
 

@@ -21,7 +21,7 @@ def detail_lines(
     if held:
         count = len(held)
         text = f"{total_memory(held)}, in {count} zombie{'s' * (count != 1)}"
-        reasons.append(("holds", text))
+        reasons.insert(0, ("holds", text))
     indent = 16
     first = True
     for label, text in reasons:

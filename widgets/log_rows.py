@@ -35,6 +35,7 @@ _ROLES = {
     Kind.FRAME_LIB: "dim",
     Kind.CODE: "dim",
     Kind.NOTE: "accent",
+    Kind.LOOK: "dim",
     Kind.BAR: "accent",
     Kind.TRACEBACK: "strong",
 }
@@ -90,7 +91,10 @@ def is_deepest(store: LogStore, line: int) -> bool:
 
 
 def fold_line(first: int, last: int, store: LogStore) -> tuple[Line, str]:
-    """The row that stands for folded frames."""
+    """The row that stands for folded frames, or for a run of looks."""
+    if store.kind(first) is Kind.LOOK:
+        text = f"⋯ {last - first + 1} looks at health and metrics"
+        return (("  ", "dim"), (text, "dim")), text
     frames = sum(store.kind(n) in (Kind.FRAME, Kind.FRAME_LIB) for n in range(first, last + 1))
     return (("  ", "dim"), (f"    ⋯ {frames} frames", "dim")), f"⋯ {frames} frames"
 

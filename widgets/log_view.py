@@ -180,7 +180,7 @@ class LogView(Painted):
     # ---- what is shown
 
     def toggle_fold(self) -> None:
-        """Show or hide the library frames of every traceback."""
+        """Show or hide the library frames of tracebacks, and looks at health and metrics."""
         self.rows.folded = not self.rows.folded
         self.go_to(self.cursor, keep_follow=True, centre=True)
 
@@ -272,6 +272,8 @@ class LogView(Painted):
         parts.append(
             of if self.rows.narrow is None else f"{of} ({total:,} lines)".replace(",", " ")
         )
+        if self.store.folds.looks and self.rows.folded and self.rows.narrow is None:
+            parts.append(f"{self.store.folds.looks:,} looks folded".replace(",", " "))
         if errors := len(self.store.errors):
             parts.append(f"✖ {errors:,} errors".replace(",", " "))
         return " · ".join(parts)

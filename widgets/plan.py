@@ -72,10 +72,11 @@ def step_lines(
     width: int,
     *,
     whole: bool = False,
+    rows: int = 2,
     results: Mapping[int, StepResult] | None = None,
     running: int | None = None,
 ) -> list[Line]:
-    """The steps; ``whole`` spells out every target, file and command."""
+    """The steps, each in at most ``rows`` rows; ``whole`` spells out all it does and to what."""
     out: list[Line] = []
     done = results or {}
     for at, step in enumerate(plan.steps):
@@ -88,7 +89,7 @@ def step_lines(
         )
         head = f"{at + 1} {fit(step.kind.value, 10)} "
         role = "warn" if step.dangerous else "strong"
-        text = wrap(what(step), width - len(head) - 3, limit=0 if whole else 2)
+        text = wrap(what(step), width - len(head) - 3, limit=0 if whole else rows)
         out.append(line((head, role), (fit(sign[0], 2), sign[1] or "plain"), text[0]))
         out += [line(" " * (len(head) + 2) + rest) for rest in text[1:]]
         if whole:
@@ -96,7 +97,9 @@ def step_lines(
         if at in done:
             note = f"{duration(done[at].seconds)}  {safe(done[at].detail)}"
             role = "dim" if done[at].outcome == "ok" else "bad"
-            out += [line((f"    {part}", role)) for part in wrap(note, width - 4, limit=3)]
+            out += [
+                line((f"    {part}", role)) for part in wrap(note, width - 4, limit=max(1, rows))
+            ]
     return out
 
 
@@ -111,8 +114,10 @@ def _everything(step: Step, width: int) -> list[Line]:
     return out
 
 
-def finding_lines(findings: Sequence[Finding], width: int, *, running: bool) -> list[Line]:
-    """What preflight found so far."""
+def finding_lines(
+    findings: Sequence[Finding], width: int, *, running: bool, rows: int = 3
+) -> list[Line]:
+    """What preflight found so far, each in at most ``rows`` rows; 0 is the count alone."""
     if not findings and not running:
         return []
     errors = sum(f.severity is Severity.ERROR for f in findings)
@@ -124,10 +129,12 @@ def finding_lines(findings: Sequence[Finding], width: int, *, running: bool) -> 
     )
     out = [line((head, "bad" if errors else "warn" if warnings else "ok"))]
     order = list(Severity)
+    if rows == 0:
+        return out
     for found in sorted(findings, key=lambda f: order.index(f.severity)):
         mark = _MARKS[found.severity]
         text = safe(found.message) + (f" → {safe(found.fix)}" if found.fix else "")
-        lines = wrap(text, width - 4, limit=3)
+        lines = wrap(text, width - 4, limit=rows)
         out.append(line("  ", mark, " " + lines[0]))
         out += [line("    " + rest) for rest in lines[1:]]
     return out

@@ -113,7 +113,7 @@ class Place(Screen[None]):
 
     def on_resize(self) -> None:
         """Lay out anew for another width."""
-        self.call_after_refresh(self.views_changed)
+        self.call_after_refresh(self.on_screen_resume)
 
     # ---- drawing
 

@@ -117,6 +117,9 @@ class ChoosePresets(Dialog[dict[str, str] | None]):
         for kind in self._kinds:
             if not self._lists[kind]:
                 continue
+            if not self._touched[kind]:
+                lines += [line((f"{kind}: none configured, nothing is set", "dim")), ()]
+                continue
             preset = self._lists[kind][self._at[kind]]
             sets = [f"--{name} {value}" for name, value in preset.flags.items()]
             sets += [f"{name}={value}" for name, value in preset.env.items()]
@@ -135,9 +138,10 @@ class ChoosePresets(Dialog[dict[str, str] | None]):
             return line(" " * half)
         here = at == self._at[kind]
         active = self._kinds[self._column] == kind
-        sign = "▸ " if here and active else "• " if here else "  "
+        chosen = here and self._touched[kind]
+        sign = "▸ " if here and active else "• " if chosen else "  "
         name = safe(self._lists[kind][at].name)
-        return line((sign, "mark"), (fit(name, half - 2), "strong" if here else "plain"))
+        return line((sign, "mark"), (fit(name, half - 2), "strong" if chosen else "plain"))
 
     def action_move(self, delta: int) -> None:
         """Up or down in the list."""

@@ -13,7 +13,7 @@ from console.errors import SpecopsError
 from console.keys import BY_ID
 from console.model import Plan
 from console.screens.plan import PlanDialog
-from widgets.words import safe
+from widgets.words import safe, total_memory
 
 if TYPE_CHECKING:
     from console.app import SpecopsApp
@@ -121,6 +121,7 @@ class Doing:
         what = f"{plan.action} {safe(plan.server or plan.host)}"
         begun = time.monotonic()
         text, role = f"{what}: done", "ok"
+        held = self._held(plan)
         dialog.begun(0)
         try:
             async for result in actions.execute(plan):
@@ -135,12 +136,21 @@ class Doing:
         finally:
             self.running.pop(plan.id, None)
             app.refresh_host(plan.host, quiet=True)
+        if role == "ok" and held:
+            text += f": {held}"
         text += f" ({time.monotonic() - begun:.0f} s)"
         app.say(text, role)
         if role == "bad" or plan.action in LAUNCHES:
             app.alert(text)
         if dialog.is_attached:
             dialog.finished(text, role)
+
+    def _held(self, plan: Plan) -> str:
+        """What the zombies that a plan ends hold now: what is free when all its checks passed."""
+        view = self._app.views.get(plan.host)
+        doomed = {target.process for step in plan.steps for target in step.targets}
+        found = [z for z in view.zombies if z.process in doomed] if view else []
+        return f"{len(found)} gone, {total_memory(found)} given back" if found else ""
 
     def save_plan(self, plan: Plan) -> str:
         """Write a plan as JSON where the operator's state lives; says where, or why not."""

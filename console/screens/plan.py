@@ -71,7 +71,7 @@ class PlanDialog(Dialog[Answer | None]):
     async def _preflight(self, stream: AsyncIterator[Finding]) -> None:
         try:
             async for finding in stream:
-                self.findings.append(finding)
+                self._add(finding)
                 self.draw()
         except SpecopsError as error:
             self._said = line((str(error), "bad"))
@@ -80,6 +80,12 @@ class PlanDialog(Dialog[Answer | None]):
             if self.is_attached:
                 self.draw()
 
+    def _add(self, finding: Finding) -> None:
+        """The host's engine often says what our own rules have said already."""
+        said = {(known.rule, known.message) for known in self.findings}
+        if (finding.rule, finding.message) not in said:
+            self.findings.append(finding)
+
     # ---- drawing
 
     def draw(self) -> None:
@@ -87,23 +93,43 @@ class PlanDialog(Dialog[Answer | None]):
         if not self.is_mounted:
             return
         width, height = self.room()
-        lines: list[Line] = summary_lines(self.plan, width)
-        lines += finding_lines(self.findings, width, running=self.checking)
-        lines += step_lines(
-            self.plan, width, whole=self.whole, results=self._results, running=self._at_step
-        )
-        if not self.plan.steps:
-            lines.append(line(("nothing to do", "strong")))
+        room = height - (0 if self.unlocked else 2)
+        lines = self._lines(width, 3, 2)
+        if len(lines) > room and not self.whole:  # every step in sight before any text in full
+            lines = self._lines(width, 1, 1)
+        content = self.query_one("#content", Lines)
+        content.styles.height = min(len(lines), room)
+        content.show(lines)
+        self._draw_foot(len(lines) > room)
+
+    def _lines(self, width: int, finding_rows: int, step_rows: int) -> list[Line]:
+        """The content. How it ends stands first, so that it is seen whatever is below."""
+        lines: list[Line] = []
         if self._said:
             text = "".join(part for part, _ in self._said)
             lines += [line((part, self._said[0][1])) for part in wrap(text, width, limit=3)]
-        content = self.query_one("#content", Lines)
-        content.styles.height = min(len(lines), height - (0 if self.unlocked else 2))
-        content.show(lines)
-        self._draw_foot(len(lines) > height)
+        findings, rows = self.findings, finding_rows
+        if self.state != "asking" and not self.whole:
+            rows = 0
+        elif finding_rows == 1 and not self.whole:
+            findings = [found for found in findings if found.severity is not Severity.INFO]
+        lines += summary_lines(self.plan, width)
+        lines += finding_lines(
+            findings,
+            width,
+            running=self.checking,
+            rows=0 if rows == 0 else 9 if self.whole else rows,
+        )
+        lines += step_lines(
+            self.plan, width, whole=self.whole, rows=step_rows,
+            results=self._results, running=self._at_step,
+        )  # fmt: skip
+        if not self.plan.steps:
+            lines.append(line(("nothing to do", "strong")))
+        return lines
 
     def _draw_foot(self, cut: bool) -> None:
-        more = [("j k scroll", "dim")] if cut else []
+        more = [("j k", "dim")] if cut else []
         if self.state == "running":
             self.foot(("running…", "accent"), ("[ Esc: to the background ]", "focus"), *more)
         elif self.state == "done":
@@ -111,7 +137,7 @@ class PlanDialog(Dialog[Answer | None]):
         elif self.unlocked and self.plan.steps:
             yes = ("y  do it", "bad" if self.has_class("-dangerous") else "key")
             presets = [("p  presets", "key")] if self.plan.action in ("launch", "relaunch") else []
-            rest = [("d  dry run to file", "key"), ("v  all", "key"), ("[ Cancel ]", "focus")]
+            rest = [("d  dry run", "key"), ("v  in full", "key"), ("[ Cancel ]", "focus")]
             self.foot(yes, *presets, *rest, *more)
         elif self.plan.steps:
             count = f"{touches(self.plan)} targets: type the host's name first"

@@ -282,3 +282,34 @@ def test_a_step_is_small_whatever_the_lines() -> None:
 def test_a_pattern_that_makes_no_sense_is_one_error(text: str) -> None:
     with pytest.raises(UsageError):
         Matcher(text)
+
+
+LOOKS = b"""\
+[2026-11-29 17:30:00] The server is fired up and ready to roll!
+[2026-11-29 17:30:01] INFO:     127.0.0.1:1 - "GET /metrics HTTP/1.1" 200 OK
+[2026-11-29 17:30:02] Prefill batch, #new-seq: 1, #new-token: 1, #cached-token: 0, #queue-req: 0
+[2026-11-29 17:30:02] INFO:     127.0.0.1:1 - "GET /health HTTP/1.1" 200 OK
+[2026-11-29 17:30:03] INFO:     127.0.0.1:1 - "POST /v1/completions HTTP/1.1" 200 OK
+[2026-11-29 17:30:04] INFO:     127.0.0.1:1 - "GET /health HTTP/1.1" 503 Service Unavailable
+[2026-11-29 17:30:05] INFO:     127.0.0.1:1 - "GET /metrics HTTP/1.1" 200 OK
+[2026-11-29 17:30:06] INFO:     127.0.0.1:1 - "GET /v1/models/x HTTP/1.1" 200 OK
+"""
+
+
+@given(st.lists(st.integers(1, 90), min_size=1, max_size=9))
+def test_runs_of_looks_fold_to_one_row_and_nothing_else_does(sizes: list[int]) -> None:
+    store = filled(LOOKS, sizes)
+    shown = [store.folds.line_of(row) for row in range(len(store) - store.folds.hidden)]
+    assert shown == [0, 1, 4, 5, 6, 7]
+    assert store.folds.at(1) == (1, 3)
+    assert store.folds.at(6) is None  # one look is shown as itself
+    assert store.folds.looks == 4
+    assert [store.folds.row_of(line) for line in (1, 2, 3, 4)] == [1, 1, 1, 2]
+
+
+def test_a_fold_of_looks_grows_with_the_log() -> None:
+    store = LogStore()
+    for count in range(1, 5):
+        store.append(LOOKS.splitlines(keepends=True)[1])
+        assert len(store) - store.folds.hidden == 1, count
+    assert store.folds.at(0) == (0, 3)
