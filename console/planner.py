@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -43,6 +44,7 @@ from console.model import (
 from console.observe import Depth, Observer
 from console.preflight import check, from_argv
 from console.remote import Remote
+from console.runners.prepare import Ground
 from console.runners.settings import Choice, merge
 from console.secretstore import resolve
 
@@ -94,7 +96,23 @@ class Planner:
         assert view.snapshot is not None
         return Seen(found, view.servers[0], view.snapshot, view.runs)
 
-    async def start(self, server: Server, choice: Choice | None, now: float) -> Start:
+    async def _look(self, server: Server) -> tuple[Seen, Ground | None]:
+        """The server, and at the same time what a launch of it by ourselves stands on."""
+        if server.runner.kind != "process":
+            return await self.see(server), None
+        seen, ground = await asyncio.gather(
+            self.see(server), survey(self.remote, server), return_exceptions=True
+        )
+        for found in (seen, ground):
+            if isinstance(found, BaseException):
+                raise found
+        assert isinstance(seen, Seen)
+        assert isinstance(ground, Ground)
+        return seen, ground
+
+    async def start(
+        self, server: Server, choice: Choice | None, now: float, ground: Ground | None = None
+    ) -> Start:
         """A launch put together for the server's runner.
 
         Raises:
@@ -111,7 +129,7 @@ class Planner:
         if server.runner.kind == "systemd":
             unit = await read_unit(self.remote, server)
             return start_unit(server, settings, unit, host=self._host, by=self.by, now=now)
-        ground = await survey(self.remote, server)
+        ground = ground or await survey(self.remote, server)
         start = start_process(server, settings, ground, host=self._host, by=self.by, now=now)
         resolve(start.secrets)  # one that has no value is said before anything is stopped
         return start
@@ -138,14 +156,14 @@ class Planner:
         Raises:
             ActionFailed: it runs already.
         """
-        seen = await self.see(server)
+        seen, ground = await self._look(server)
         if seen.found.alive:
             hint = f"specops relaunch {server.name}, or specops watch {server.name}"
             pid = seen.state.pid
             raise ActionFailed(
                 f"{server.name} runs already, pid {pid}", place=self._host, hint=hint
             )
-        start = await self.start(server, choice, seen.snapshot.time)
+        start = await self.start(server, choice, seen.snapshot.time, ground)
         found = await self._check(server, start, seen, options)
         return plan_launch(
             server,
@@ -182,8 +200,8 @@ class Planner:
 
     async def relaunch(self, server: Server, choice: Choice | None, options: Options) -> Plan:
         """Preflight → stop → clean → verify → launch → watch."""
-        seen = await self.see(server)
-        start = await self.start(server, choice, seen.snapshot.time)
+        seen, ground = await self._look(server)
+        start = await self.start(server, choice, seen.snapshot.time, ground)
         found = await self._check(server, start, seen, options)
         return plan_relaunch(
             server,
