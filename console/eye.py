@@ -78,7 +78,7 @@ class Eye:
             await self._diagnose(remote)
         else:
             self.diagnosis = None
-        return self._state(phase)
+        return self._state(phase, snapshot.time)
 
     async def _read_log(self, remote: Remote, now: float) -> None:
         source = source_of(self.server, self.found.run)
@@ -228,7 +228,16 @@ class Eye:
         status = await remote.exit_status(run.run_id) if run is not None else None
         return ending(status)
 
-    def _state(self, phase: Phase) -> ServerState:
+    def _stalled(self, phase: Phase, now: float) -> str | None:
+        """Why a start takes too long, by what earlier starts took."""
+        if not self.found.alive or self.follower is None or self.follower.phase is not phase:
+            return None
+        stall = self.follower.machine.stalled(now, self.learned)
+        if stall is None:
+            return None
+        return f"{stall.phase.value} takes {stall.elapsed_s:.0f} s, at most {stall.limit_s:.0f}"
+
+    def _state(self, phase: Phase, now: float) -> ServerState:
         found, counted = self.found, self.metrics or probe.Metrics()
         run = found.run
         own_id = found.main.run_id if found.main else None
@@ -250,6 +259,7 @@ class Eye:
             vantage="inside",
             model=(run.model if run else "") or counted.model or self.server.model,
             diagnosis=self.diagnosis if phase is Phase.FAILED else None,
+            stalled=self._stalled(phase, now),
         )
 
     def probe(self, now: float, still: Stillness) -> Probe:

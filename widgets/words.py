@@ -98,6 +98,8 @@ def server_word(view: HostView, server: ServerState) -> Word:
         return Word("FAILED", "bad", 0)
     if server.phase is Phase.READY:
         return _ready_word(server)
+    if server.phase in _STARTING and server.stalled:
+        return Word(f"STALLED {server.phase.value}", "bad", 0)
     if server.phase in _STARTING:
         return Word(f"{server.phase.value}{_progress(server)}", "accent", 2)
     if server.phase is Phase.DRAINING:
@@ -181,6 +183,8 @@ def why(view: HostView, server: ServerState | None, now: float) -> list[tuple[st
     if server.phase is Phase.READY:
         out.append(("serves", _serving(server)))
     elif server.phase in _STARTING:
+        if server.stalled:
+            out.append(("STALLED", safe(server.stalled)))
         out.append((server.phase.value, _starting(view, server)))
     if server.log_silent_s is not None and server.log_silent_s >= 60:
         out.append(("log", f"silent for {duration(server.log_silent_s)}"))

@@ -64,7 +64,8 @@ class PhaseSpan:
 class ServerState:
     """What is known of one server now. ``accept_length`` is tokens per verify step.
 
-    ``diagnosis`` is what the log of a failed or silent server says, once it was read.
+    ``diagnosis`` is what the log of a failed or silent server says, once it was read. ``stalled``
+    says in words that its present phase takes longer than it may; ``None``: it does not.
     """
 
     name: str
@@ -84,3 +85,4 @@ class ServerState:
     vantage: str = "inside"
     model: str = ""
     diagnosis: Diagnosis | None = None
+    stalled: str | None = None

@@ -15,6 +15,7 @@ from console.model import (
     Artefact,
     Health,
     Host,
+    Phase,
     Plan,
     Process,
     ProcessId,
@@ -34,7 +35,7 @@ from widgets.paint import fit, line, text_of, width_of, wrap
 from widgets.phases import phase_lines
 from widgets.plan import command_line, is_bulk, step_lines
 from widgets.table import cell
-from widgets.words import safe, server_word, usual_s, why
+from widgets.words import Word, safe, server_word, usual_s, why
 
 # ---- bars and numbers
 
@@ -147,6 +148,17 @@ def test_unknown_sorts_last_both_ways() -> None:
 def test_ready_is_what_health_says(health: Health, word: str) -> None:
     view = fake.views()["dflash"]
     assert server_word(view, replace(view.servers[0], health=health)).text == word
+
+
+def test_a_start_that_takes_too_long_says_so_before_anything_else() -> None:
+    view = next(v for v in fake.views().values() if v.servers and v.servers[0].name == "k30")
+    late = replace(
+        view.servers[0], phase=Phase.GRAPH_TARGET, stalled="graph_target takes 90 s, at most 48"
+    )
+    assert server_word(replace(view, servers=(late,)), late) == Word(
+        "STALLED graph_target", "bad", 0
+    )
+    assert why(view, late, 0.0)[0] == ("STALLED", "graph_target takes 90 s, at most 48")
 
 
 def test_why_gives_evidence_before_anything_else() -> None:
