@@ -1,4 +1,4 @@
-"""One server looked at, again and again: whose processes, which phase, what health, why it failed."""
+"""One server looked at, again and again: its processes, phase, health, and why it failed."""
 
 from __future__ import annotations
 
