@@ -19,7 +19,7 @@ hosts:
   # gpu1: {address: gpu1.example, user: root, python: python3}
 
 servers:
-  # Its worker outlives a killed launcher, as some SGLang versions' do, so that a zombie can be made.
+  # Its worker outlives a killed launcher, as in some SGLang versions: a zombie can be made.
   demo-eagle3: {host: demo, engine: bundled, port: 30000, speculative: eagle3-3step, nccl: default,
                 args: {no-parent-death-signal: true}}
   # chat:

@@ -10,7 +10,7 @@ import click
 
 from console.cli.common import Answer, Cli, ask, common, confirm, connected, run_async
 from console.cli.output import mib, paint, print_json, say, warn
-from console.errors import HostError, SpecopsError, worst
+from console.errors import HostError, SpecopsError, UsageError, worst
 
 if TYPE_CHECKING:
     from console.actions.audit import AuditLog
@@ -103,6 +103,7 @@ async def _run(
 
     answers = await ask(config, hosts, question)
     works = [_work(answer) for answer in answers]
+    _check_named(works, named)
     todo = [w for w in works if w.plan is not None and w.plan.steps]
     if dry_run or not todo:
         return _report(cli, works, kinds, named, dry_run=dry_run)
@@ -156,6 +157,19 @@ def _lacks_watching(view: HostView) -> bool:
         and any(words in (z.why_not or "") for words in lacking)
         for z in view.zombies
     )
+
+
+def _check_named(works: list[Work], named: tuple[str, ...]) -> None:
+    """A name that fits nothing is a slip, unless a host that is lost may have it."""
+    if any(w.view is None for w in works):
+        return
+    zombies = [z for w in works if w.view is not None for z in w.view.zombies]
+    known = {z.id for z in zombies} | {str(z.pid) for z in zombies if z.pid is not None}
+    for name in named:
+        if name not in known:
+            places = ", ".join(w.host.name for w in works)
+            hint = f"known: {', '.join(sorted(z.id for z in zombies)) or 'none'}"
+            raise UsageError(f"no zombie '{name}' on {places}", place="--named", hint=hint)
 
 
 def _work(answer: Answer[tuple[Plan, HostView]]) -> Work:

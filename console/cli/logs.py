@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from console.cli.common import Cli, common, connected, run_async
-from console.cli.output import paint, print_json, say, warn
+from console.cli.output import paint, print_json, say, say_while_read, warn
 from console.errors import UsageError
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _is_error(text: str) -> bool:
 
 
 def _print(text: str) -> None:
-    say(paint(text, "red") if _is_error(text) else text)
+    say_while_read(paint(text, "red") if _is_error(text) else text)
 
 
 async def _grep(

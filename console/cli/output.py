@@ -7,13 +7,52 @@ import os
 import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from console.errors import SpecopsError
+from console.text import clean
 
 STYLES: Mapping[str, str] = {
     "bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36",
 }  # fmt: skip
+
+
+ERROR_LIMIT = 2000
+"""Characters of an error that are shown: an argument may be as long as the system allows."""
+
+
+def standard_streams() -> None:
+    """Make the three streams usable however the process was started.
+
+    A closed one leads nowhere instead (else the next file opened would take its number), and a
+    character that the terminal's encoding lacks is escaped instead of ending the command.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def lead_nowhere(stream: TextIO) -> None:
+    """What is still written to this stream, Python's own flush at exit too, is thrown away."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def _write(stream: TextIO, text: str) -> None:
+    """Write at once. That the reader has gone (``| head``) never ends a plan half-way."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        lead_nowhere(stream)
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -21,8 +60,9 @@ def print_json(document: Mapping[str, Any]) -> None:
     from console.model import SCHEMA  # the dataclasses cost a third of what --help may
 
     body = {"schema": SCHEMA, **document}
-    sys.stdout.write(json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-    sys.stdout.flush()
+    ascii_only = "utf" not in (sys.stdout.encoding or "").lower()
+    text = json.dumps(body, indent=2, ensure_ascii=ascii_only, allow_nan=False)
+    _write(sys.stdout, text + "\n")
 
 
 def error_document(error: SpecopsError) -> dict[str, Any]:
@@ -30,23 +70,39 @@ def error_document(error: SpecopsError) -> dict[str, Any]:
     return {
         "error": {
             "code": error.code,
-            "message": error.message,
-            "place": error.place,
-            "hint": error.hint,
+            "message": clean(error.message, limit=ERROR_LIMIT),
+            "place": clean(error.place, limit=ERROR_LIMIT),
+            "hint": clean(error.hint, limit=ERROR_LIMIT),
         }
     }
 
 
 def warn(text: str, *, head: str = "") -> None:
     """A diagnostic on stderr: stdout stays one document or one table."""
-    sys.stderr.write(f"{head}: {text}\n" if head else f"{text}\n")
-    sys.stderr.flush()
+    _write(sys.stderr, f"{head}: {text}\n" if head else f"{text}\n")
 
 
 def say(text: str = "") -> None:
     """A line for people on stdout."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    _write(sys.stdout, text + "\n")
+
+
+class ReaderGone(Exception):
+    """Nobody reads stdout any more, and nothing else is being done."""
+
+
+def say_while_read(text: str) -> None:
+    """A line of an output without end.
+
+    Raises:
+        ReaderGone: whoever read it has seen enough (``specops logs -f | head``).
+    """
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        lead_nowhere(sys.stdout)
+        raise ReaderGone from None
 
 
 def coloured() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -10,8 +11,16 @@ from typing import Any
 
 import click
 
-from console.cli.output import error_document, print_json, warn
-from console.errors import SpecopsError, UsageError
+from console.cli.output import (
+    ERROR_LIMIT,
+    ReaderGone,
+    error_document,
+    lead_nowhere,
+    print_json,
+    warn,
+)
+from console.errors import ActionFailed, SpecopsError, UsageError
+from console.text import clean
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "console": ("terminal", "Open the terminal app."),
@@ -37,6 +46,15 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "serve": ("bundled", "Run the bundled EAGLE-3 server here."),
 }
 """Command: (module of this package, one line for --help). Nothing is imported to print them."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""Errors of a disk that say enough by themselves."""
+
+
+class Interrupted(SpecopsError):
+    """Ctrl-C, or the terminal has gone."""
+
+    code = "interrupted"
 
 
 class Commands(click.Group):
@@ -78,7 +96,6 @@ def run(argv: Sequence[str]) -> int:
     """Run a command line and return its exit code; prints errors as the contract says."""
     try:
         result: Any = specops.main(list(argv), prog_name="specops", standalone_mode=False)
-        sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 2
@@ -87,11 +104,15 @@ def run(argv: Sequence[str]) -> int:
     except SpecopsError as error:
         return _fail(argv, error)
     except (KeyboardInterrupt, click.exceptions.Abort):
-        warn("interrupted")
+        _fail(argv, Interrupted("interrupted"))
         return 130
-    except BrokenPipeError:  # `specops logs | head`: the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except ReaderGone:
         return 0
+    except OSError as error:
+        if error.filename is None and error.errno not in FULL:
+            return _internal(argv, error)
+        place = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
+        return _fail(argv, ActionFailed(error.strerror or str(error), place=place))
     except Exception as error:  # outermost: a fault of ours is one line too, its trace a file
         return _internal(argv, error)
     return result if isinstance(result, int) else 0
@@ -123,7 +144,11 @@ def _help_hint(error: click.ClickException) -> str:
 
 def _fail(argv: Sequence[str], error: SpecopsError) -> int:
     """One clear line on stderr; with --json also the error document on stdout."""
-    if "--json" in argv:
-        print_json(error_document(error))
-    warn(str(error), head="specops")
+    try:
+        if "--json" in argv:
+            print_json(error_document(error))
+        warn(clean(str(error), limit=ERROR_LIMIT), head="specops")
+    except OSError:  # a full disk behind stdout: the exit code is all that can be said
+        lead_nowhere(sys.stdout)
+        warn(clean(str(error), limit=ERROR_LIMIT), head="specops")
     return error.exit_code
