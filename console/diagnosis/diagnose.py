@@ -169,7 +169,7 @@ def _follow(lines: list[Line], stop: int | None, engine: str | None) -> tuple[st
         return known, ""
     if running > 0:
         return known, f"fact: busy, then silent {last - worked:.0f} s"
-    started = machine.starts or len(machine.steps) > 1
+    started = machine.starts or machine.known
     if machine.phase in _ENDED or not started:
         return known, ""
     return known, f"fact: starting, then silent {last - worked:.0f} s"
