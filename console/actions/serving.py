@@ -65,13 +65,16 @@ class Serving:
     async def preflight(self, step: Step, context: Context) -> Outcome:
         """PREFLIGHT: own rules have been asked while planning; now the host's own engine."""
         errors = [f for f in context.plan.findings if f.severity is Severity.ERROR]
+        found: tuple[Finding, ...] = ()
         if not errors and self.engine_check is not None:
             found = await self.engine_check(context.remote, step.argv)
             errors = [f for f in found if f.severity is Severity.ERROR]
-        data = {"findings": encode(errors), "code": "preflight", "exit_code": 5}
+        data: dict[str, Any] = {"findings": encode(found)}
         if errors:
+            data |= {"code": "preflight", "exit_code": 5}
             return Outcome("refused", "; ".join(f.message for f in errors), data)
-        return Outcome("ok", "nothing that would stop it")
+        said = "; ".join(("nothing that would stop it", *(f.message for f in found)))
+        return Outcome("ok", said, data)
 
     async def drain(self, step: Step, context: Context) -> Outcome:
         """DRAIN: count down while requests run; then mark the run as stopped on purpose."""

@@ -121,6 +121,7 @@ def summarise(plan: Plan, results: list[StepResult], seconds: float) -> dict[str
         body["health"] = state.health.value
         body["run_id"] = state.run_id
         body["accept_length"] = state.accept_length
+    body["findings"] += [f for r in results for f in r.data.get("findings", ())]
     if last is not None and step is not None:
         body["detail"] = last.detail
         body["warnings"] = list(last.data.get("warnings", ()))
