@@ -131,7 +131,7 @@ def plan_kill(
     sudo = ("sudo", "-n") if host.sudo and snapshot.uid != 0 else ()
     steps = [
         *_dumps(chosen, host, sudo, options),
-        *_stops(group, host, sudo, servers),
+        *_stops(group, host, sudo, servers, snapshot.uid),
         *_signals(group, host, _merged(scopes), snapshot, options),
         *plan_clean(host.name, snapshot, chosen, [p.id for p in group.everything]),
     ]
@@ -244,12 +244,13 @@ def _dumps(
 
 
 def _stops(
-    group: _Group, host: Host, sudo: tuple[str, ...], servers: Mapping[str, Server]
+    group: _Group, host: Host, sudo: tuple[str, ...], servers: Mapping[str, Server], uid: int
 ) -> list[Step]:
     steps = []
     user_units = {s.runner.unit for s in servers.values() if s.runner.user_unit}
     for unit, processes in sorted(group.units.items()):
         user = unit in user_units or unit.removesuffix(".service") in user_units
+        user = user or (uid != 0 and unit.startswith("specops-"))  # as the launch made it
         systemctl = ("systemctl", "--user") if user else (*sudo, "systemctl")
         steps.append(
             Step(
