@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -47,6 +48,11 @@ def known(host: Host) -> asyncssh.SSHKnownHosts:
         raise ConfigError(f"known_hosts: {error}", place=host.name) from None
 
 
+def entry_name(host: Host) -> str:
+    """The host as known_hosts writes it."""
+    return host.address if host.port == 22 else f"[{host.address}]:{host.port}"
+
+
 def fingerprint(key: asyncssh.SSHKey) -> str:
     """SHA256:…, as ssh-keygen prints it."""
     return str(key.get_fingerprint("sha256"))
@@ -63,12 +69,13 @@ def entries(
 def refused(host: Host, key: asyncssh.SSHKey, *, changed: bool) -> AuthError:
     """The error for a key that is not trusted."""
     shown = f"{key.get_algorithm()} {fingerprint(key)}"
+    own = f" -f {shlex.quote(str(host.known_hosts))}" if host.known_hosts else ""
     if changed:
         return AuthError(
             f"the host key has changed: it is now {shown}",
             place=host.name,
             hint="somebody may be in between; if the host was reinstalled, remove its old key "
-            f"from known_hosts (ssh-keygen -R {host.address})",
+            f"from known_hosts (ssh-keygen{own} -R {shlex.quote(entry_name(host))})",
         )
     return AuthError(
         f"unknown host key {shown}",
@@ -80,9 +87,8 @@ def refused(host: Host, key: asyncssh.SSHKey, *, changed: bool) -> AuthError:
 def remember(host: Host, key: asyncssh.SSHKey) -> None:
     """Append a trusted key to our own file, 0600, never through a link; raises ``ConfigError``."""
     path = Path(host.known_hosts).expanduser() if host.known_hosts else own_file()
-    name = host.address if host.port == 22 else f"[{host.address}]:{host.port}"
     public = key.export_public_key("openssh").decode().split()
-    line = f"{name} {public[0]} {public[1]}\n"
+    line = f"{entry_name(host)} {public[0]} {public[1]}\n"
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
