@@ -43,6 +43,7 @@ _SECRET_PAIR = re.compile(
     rf"(?i)(?P<key>(?<![\w-])(?:{_SENSITIVE}['\"]?\s*[=:]\s*|--?{_SENSITIVE}[= ]\s*))"
     r"(?P<quote>['\"]?)(?P<value>(?!(?:None|null|False|True)\b)[^\s'\",)]+)"
 )
+_COUNT = re.compile(r"(?i)[\w-]*token\s*[=:]\s*\d{1,9}(?:\.\d+)?")
 _REFERENCE = re.compile(r"secret:[A-Z_][A-Z0-9_]*$")
 _SECRET_SHAPE = re.compile(
     r"\bhf_[A-Za-z0-9]{16,}|\bsk-[A-Za-z0-9_-]{16,}|\bgh[pousr]_[A-Za-z0-9]{20,}"
@@ -100,6 +101,8 @@ def mask(text: str, values: Iterable[str] = ()) -> str:
 
 def _hide_value(match: re.Match[str]) -> str:
     if _REFERENCE.search(match[0]):  # names a secret, holds none
+        return match[0]
+    if _COUNT.fullmatch(match[0]):  # "#new-token: 14", of a server's every batch
         return match[0]
     return f"{match['key']}{match['quote']}{MASK}"
 

@@ -90,6 +90,13 @@ def test_ordinary_words_stay() -> None:
     assert mask(text) == text
 
 
+def test_counts_of_tokens_are_no_secrets() -> None:
+    line = "Prefill batch, #new-seq: 1, #new-token: 14, #cached-token: 0, full token: 3"
+    assert mask(line) == line
+    assert mask("hf_token=123456789012") == "hf_token=***"
+    assert mask("--token 1234") == "--token ***"
+
+
 def test_values_in_use_are_found_in_any_form() -> None:
     assert mask("x p@ss/word p%40ss%2Fword", ["p@ss/word"]) == "x *** ***"
 
