@@ -65,6 +65,8 @@ _TALKERS = frozenset(
     }
 )
 """Commands that only speak of the command after them."""
+_DEEPEST = 200
+"""Words of another command among which a launch is looked for."""
 _SHELLS = ("bash", "sh", "zsh", "dash", "ash", "ksh")
 _KEYWORDS = ("do", "then", "else", "if", "while", "until", "!", "{")
 _SUBCOMMAND = {"uv": "run", "poetry": "run", "conda": "run", "pct": "exec"}
@@ -238,7 +240,7 @@ def _within(
     if PurePosixPath(rest[0]).name in _TALKERS:
         return None
     given = dict(env)
-    for at, word in enumerate(rest[1:], start=1):
+    for at, word in enumerate(rest[1:_DEEPEST], start=1):
         before = [*wrapper, *rest[:at]]
         if assign := _ASSIGN.fullmatch(word):
             given[assign[1]] = assign[2]
