@@ -68,7 +68,7 @@ class Lexer:
             elif char == "#":
                 end = self.text.find("\n", self.pos)
                 self.pos = len(self.text) if end < 0 else end
-            elif set(command.words) <= _LEADS and (array := _ARRAY.match(self.text, self.pos)):
+            elif _leads(command.words[:3]) and (array := _ARRAY.match(self.text, self.pos)):
                 self._array(array)
             elif not self._redirect(command):
                 command.words += self._elements() or self._word()
@@ -258,6 +258,11 @@ class Lexer:
             place=f"{self.place}:{line}",
             hint="close it, or check whether the text was cut when it was pasted",
         )
+
+
+def _leads(words: list[str]) -> bool:
+    """Whether a command has not begun yet: nothing stands there, or what a command follows."""
+    return len(words) < 3 and set(words) <= _LEADS
 
 
 def _fields(text: str) -> list[str]:
