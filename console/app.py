@@ -28,7 +28,7 @@ from console.screens.base import Place, keyed
 from console.screens.commands import CommandLine, names
 from console.screens.doing import Doing
 from console.screens.places import Places
-from console.screens.ports import ActionsPort, FleetPort
+from console.screens.ports import ActionsPort, FleetPort, Player
 from console.screens.prompts import ScreenPrompts
 from console.screens.reloading import Reloading
 from console.terminal import leave_on_signals
@@ -59,15 +59,17 @@ class SpecopsApp(App[None], inherit_bindings=False):
         label: str = "",
         hosts_file: Path | None = None,
         clock: Callable[[], float] = time.time,
+        player: Player | None = None,
     ) -> None:
         # With NO_COLOR nothing is translated to greys: no colour is sent at all.
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.config = config
         self.read_only = read_only
-        self.label = label
+        self._label = label
+        self.player = player
         self.hosts_file = hosts_file
-        self.now = clock
-        self.keys = KeyMap.make(config.keys, read_only=read_only)
+        self.now = player.now if player else clock
+        self.keys = self._key_map(config)
         self.views: dict[str, HostView] = {}
         self.notices = Notices()
         self.trends = Trends()
@@ -84,6 +86,15 @@ class SpecopsApp(App[None], inherit_bindings=False):
         for theme in styles.THEMES:
             self.register_theme(theme)
         self.theme = self._first_theme()
+
+    @property
+    def label(self) -> str:
+        """What the head says of this console: ``DEMO``, or where a recording stands."""
+        return f"{self._label} {self.player.status()}" if self.player else self._label
+
+    def _key_map(self, config: Config) -> KeyMap:
+        replay = self.player is not None
+        return KeyMap.make(config.keys, read_only=self.read_only, replay=replay)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette: the actions of the screen, from the one table."""
@@ -188,7 +199,7 @@ class SpecopsApp(App[None], inherit_bindings=False):
         Raises:
             ConfigError: keys that clash; nothing is changed then.
         """
-        keys = KeyMap.make(config.keys, read_only=self.read_only)
+        keys = self._key_map(config)
         if keys != self.keys:
             self.keys = keys
             self._stamped.clear()

@@ -23,6 +23,8 @@ _NAMES = {
     "colon": ":",
     "slash": "/",
     "exclamation_mark": "!",
+    "less_than_sign": "<",
+    "greater_than_sign": ">",
     "ampersand": "&",
     "asterisk": "*",
     "backslash": "\\",
@@ -94,7 +96,8 @@ TABLE: tuple[Action, ...] = (
     Action("stop", "stop", ("S",), _ON_SERVER, "drain and stop this server",
            dangerous=True, cli="stop", bar=8),
     Action("kill-zombies", "kill zombies", ("Z",), ("fleet", "host", "server"),
-           "remove every killable zombie of this host, or of the marked ones, and verify memory",
+           "remove every killable zombie of this host, of the marked ones, or of the server whose "
+           "screen it is, and verify memory",
            dangerous=True, cli="kill-zombies", bar=4),
     Action("kill", "kill", ("K",), ("host",), "end the process at the cursor, or the marked ones",
            dangerous=True, bar=5),
@@ -152,7 +155,8 @@ TABLE: tuple[Action, ...] = (
     Action("previous-hit", "previous hit", ("N",), ("log",), "previous hit of the search"),
     Action("narrow", "filter", ("ampersand",), ("log",),
            "show only matching lines; !text shows the others; empty shows all", bar=7),
-    Action("fold", "unfold", ("o",), ("log",), "show or fold frames of libraries, and looks at health and metrics", bar=9),
+    Action("fold", "unfold", ("o",), ("log",),
+           "show or fold frames of libraries, and looks at health and metrics", bar=9),
     Action("timestamps", "time", ("t",), ("log",), "show or hide timestamps", bar=10),
     Action("wrap", "wrap", ("w",), ("log",), "wrap long lines, or cut them", bar=11),
     Action("left", "left", ("left",), ("log",), "twenty columns left"),
@@ -172,6 +176,15 @@ TABLE: tuple[Action, ...] = (
            "leave; hosts and servers go on as they are", bar=15),
 )  # fmt: skip
 
+REPLAY: tuple[Action, ...] = (
+    Action("pause", "pause", ("space",), PLACES, "hold the recording, or go on", bar=1),
+    Action("earlier", "-10 s", ("left",), PLACES, "ten seconds back", bar=2),
+    Action("later", "+10 s", ("right",), PLACES, "ten seconds on", bar=2),
+    Action("slower", "slower", ("less_than_sign",), PLACES, "half the speed", bar=3),
+    Action("faster", "faster", ("greater_than_sign",), PLACES, "twice the speed", bar=3),
+)  # fmt: skip
+"""What a recording adds; while one plays, its keys are not what they are else."""
+
 BY_ID: Mapping[str, Action] = {action.id: action for action in TABLE}
 
 
@@ -182,8 +195,16 @@ class KeyMap:
     table: tuple[Action, ...] = TABLE
 
     @classmethod
-    def make(cls, changes: Mapping[str, str] | None = None, *, read_only: bool = False) -> KeyMap:
+    def make(
+        cls,
+        changes: Mapping[str, str] | None = None,
+        *,
+        read_only: bool = False,
+        replay: bool = False,
+    ) -> KeyMap:
         """The map for a configuration. ``changes`` maps an action's id to keys, comma-separated.
+
+        A ``replay`` has keys of its own, and nothing that changes a host.
 
         Raises:
             ConfigError: no such action, or a key that another action of the same screen has.
@@ -197,7 +218,11 @@ class KeyMap:
             at = next(i for i, action in enumerate(table) if action.id == name)
             parsed = tuple(key.strip() for key in keys.split(",") if key.strip())
             table[at] = replace(table[at], keys=parsed)
-        made = cls(tuple(a for a in table if not (read_only and a.dangerous)))
+        if replay:
+            taken = {key for action in REPLAY for key in action.keys}
+            table = [action for action in table if not taken & set(action.keys)]
+            table.extend(REPLAY)
+        made = cls(tuple(a for a in table if not ((read_only or replay) and a.dangerous)))
         for scope in SCOPES:
             if clash := made.clash(scope):
                 raise ConfigError(clash, place="keys", hint="give one of them another key")

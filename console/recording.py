@@ -43,6 +43,7 @@ class Recorder:
         self._began = clock()
         self._last_key: dict[str, float] = {}
         self._processes: dict[str, dict[int, Any]] = {}
+        self._kept: dict[tuple[str, str], int] = {}
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except OSError as error:
@@ -81,9 +82,16 @@ class Recorder:
         self._write(frame)
 
     def log(self, host: str, source: LogSource, chunk: LogChunk) -> None:
-        """Add a piece of a log that somebody followed."""
+        """Add a piece of a log that somebody followed; what was kept before is not kept twice."""
         name = source.path or source.unit or source.container or ""
-        text = "\n".join(mask(line) for line in lines(chunk.data))
+        data, end = chunk.data, chunk.cursor.offset
+        before = 0 if chunk.event else self._kept.get((host, name), 0)
+        if end:
+            data = data[max(0, before - (end - len(data))) :]
+            self._kept[host, name] = max(before, end)
+            if not data and not chunk.gap_bytes:
+                return
+        text = "\n".join(mask(line) for line in lines(data))
         t = round(self._clock() - self._began, 3)
         self._write({"t": t, "host": host, "log": name, "data": text, "gap": chunk.gap_bytes})
 

@@ -11,13 +11,13 @@ import json
 import time
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from console.actions.codec import decode
 from console.errors import ConfigError, Refused, SpecopsError
-from console.model import Finding, HostView, Plan, StepResult
+from console.model import Finding, Host, HostView, Plan, StepResult
 from console.recording import FORMAT
 from console.remote import Cursor, LogChunk, LogSource
 from console.screens.ports import Output
@@ -88,7 +88,10 @@ def _header(document: Mapping[str, Any], path: Path) -> float:
 
 
 class Replay:
-    """A recording as the fleet and as the actions of the console."""
+    """A recording as the fleet and as the actions of the console.
+
+    :meth:`now` is the clock to give the console, so that every age is what it was then.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -110,7 +113,7 @@ class Replay:
 
     @property
     def views(self) -> Mapping[str, HostView]:
-        """The view of each host at the position, its age as it was then."""
+        """The view of each host at the position."""
         return self._views
 
     def subscribe(self, callback: Callable[[HostView], None]) -> Callable[[], None]:
@@ -135,6 +138,26 @@ class Replay:
                 self._publish(view)
 
     # -- the player
+
+    def now(self) -> float:
+        """The time at the position, in seconds since 1970."""
+        return self.began_at + self.position
+
+    def status(self) -> str:
+        """Position, length, and how it goes: ``0:12 of 1:40 ▶ 2x``."""
+        at, end = (f"{int(t) // 60}:{int(t) % 60:02}" for t in (self.position, self.duration))
+        ended = self.position >= self.duration
+        sign = "■" if ended else "‖" if self.paused else "▶"
+        return f"{at} of {end} {sign} {self.speed:g}x"
+
+    def hosts(self) -> dict[str, Host]:
+        """Every host that was recorded."""
+        found: dict[str, Host] = {}
+        for frame in self._frames:
+            if "view" in frame.data and frame.host not in found:
+                place = f"{self.path}: {frame.host}"
+                found[frame.host] = decode(Host, frame.data["view"]["host"], place=place)
+        return found
 
     def seek(self, position: float) -> None:
         """Go to a moment, in seconds from the start; clipped to the recording."""
@@ -193,12 +216,9 @@ class Replay:
         if data.get("snapshot"):
             data["snapshot"] = {**data["snapshot"], "processes": list(processes.values())}
         try:
-            view = decode(HostView, data, place=f"{self.path}: {frame.host}")
+            return decode(HostView, data, place=f"{self.path}: {frame.host}")
         except SpecopsError as error:
             raise ConfigError(error.message, place=error.place) from error
-        if view.seen_at is None:
-            return view
-        return replace(view, seen_at=time.time() - (self.began_at + frame.t - view.seen_at))
 
     def _publish(self, view: HostView) -> None:
         for callback in list(self._callbacks):

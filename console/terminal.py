@@ -15,6 +15,7 @@ from console.errors import UsageError
 if TYPE_CHECKING:
     from console.app import Opener
     from console.config import Config
+    from console.screens.ports import Player
 
 
 def leave_on_signals(leave: Callable[[], None]) -> None:
@@ -33,11 +34,12 @@ def run(
     read_only: bool = False,
     label: str = "",
     hosts_file: Path | None = None,
+    player: Player | None = None,
 ) -> int:
     """Run the console in this terminal until the operator leaves; returns the exit code.
 
     ``label`` is shown in the head line (``DEMO``, ``REPLAY``); ``hosts_file`` is an explicit
-    hosts.yaml, beside which presets are kept.
+    hosts.yaml, beside which presets are kept; ``player`` is the recording that is shown.
 
     Raises:
         UsageError: there is no terminal to draw on.
@@ -47,6 +49,8 @@ def run(
         raise UsageError("the console needs a terminal", hint="specops status prints instead")
     from console.app import SpecopsApp  # noqa: PLC0415 - Textual, only when there is a terminal
 
-    app = SpecopsApp(config, opener, read_only=read_only, label=label, hosts_file=hosts_file)
+    app = SpecopsApp(
+        config, opener, read_only=read_only, label=label, hosts_file=hosts_file, player=player
+    )
     app.run()
     return app.return_code or 0

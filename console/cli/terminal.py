@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from console.errors import UsageError
 if TYPE_CHECKING:
     from console.config import Config
     from console.config.presets import Presets
+    from console.recording import Recorder
     from console.screens.ports import ActionsPort, FleetPort
     from console.screens.prompts import ScreenPrompts
 
@@ -40,26 +42,44 @@ def console(cli: Cli, read_only: bool, replay: Path | None, record: Path | None)
     from console.terminal import run
 
     config, presets = cli.config(), cli.presets()
+    recorder = _recorder(record)
 
     async def opener(prompts: ScreenPrompts) -> tuple[FleetPort, ActionsPort]:
-        return _connect(config, presets, prompts, read_only, record)
+        return _connect(config, presets, prompts, read_only, recorder)
 
-    label = "DEMO" if cli.demo else ""
-    return run(config, opener, read_only=read_only, label=label, hosts_file=cli.hosts)
+    label = "  ".join(["DEMO"] * cli.demo + ["REC"] * (recorder is not None))
+    try:
+        return run(config, opener, read_only=read_only, label=label, hosts_file=cli.hosts)
+    finally:
+        if recorder is not None:
+            recorder.close()
 
 
 def _connect(
-    config: Config, presets: Presets, prompts: ScreenPrompts, read_only: bool, record: Path | None
+    config: Config,
+    presets: Presets,
+    prompts: ScreenPrompts,
+    read_only: bool,
+    recorder: Recorder | None,
 ) -> tuple[FleetPort, ActionsPort]:
     from console.fleet import Fleet
     from console.operations import Operations
 
     fleet = Fleet(config, prompts, read_only=read_only)
-    if record is not None:
-        from console.recording import Recorder
+    if recorder is None:
+        return fleet, Operations(fleet, config, presets)
+    from console.recorded import Recorded
 
-        fleet.subscribe(Recorder(record).view)
-    return fleet, Operations(fleet, config, presets)
+    fleet.subscribe(recorder.view)
+    return fleet, Recorded(recorder, fleet, config, presets)
+
+
+def _recorder(path: Path | None) -> Recorder | None:
+    if path is None:
+        return None
+    from console.recording import Recorder
+
+    return Recorder(path)
 
 
 def _replay(cli: Cli, path: Path) -> int:
@@ -67,19 +87,19 @@ def _replay(cli: Cli, path: Path) -> int:
     from console.terminal import run
 
     played = Replay(path)
+    config = replace(cli.config(), path=path, hosts=played.hosts(), servers={}, note="")
 
     async def opener(_prompts: ScreenPrompts) -> tuple[FleetPort, ActionsPort]:
         return played, played
 
-    label = f"REPLAY {path.name}"
-    return run(cli.config(), opener, read_only=True, label=label, hosts_file=cli.hosts)
+    return run(config, opener, read_only=True, label="REPLAY", hosts_file=cli.hosts, player=played)
 
 
 def _bundled_recording() -> Path:
     """The recording that stands in for a machine without /proc."""
     from importlib import resources
 
-    path = Path(str(resources.files("console") / "data" / "demo.recording.gz"))
+    path = Path(str(resources.files("console") / "data" / "demo-recording.jsonl.gz"))
     if not path.is_file():
         raise UsageError("this system has no /proc, so it cannot be managed", hint="use Linux")
     return path

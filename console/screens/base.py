@@ -246,6 +246,44 @@ class Place(Screen[None]):
         if host is not None:
             await self.specops.places.shell(host)
 
+    # ---- while a recording plays
+
+    def reread(self) -> None:
+        """Show logs from their start again: the recording was moved."""
+
+    def action_pause(self) -> None:
+        """Space."""
+        if (player := self.specops.player) is not None:
+            player.pause(not player.paused)
+            self.show_head()
+
+    def action_earlier(self) -> None:
+        """``←``."""
+        self._seek(-10.0)
+
+    def action_later(self) -> None:
+        """``→``."""
+        self._seek(10.0)
+
+    def _seek(self, delta: float) -> None:
+        if (player := self.specops.player) is not None:
+            player.seek(player.position + delta)
+            self.reread()
+            self.views_changed()
+
+    def action_slower(self) -> None:
+        """``<``."""
+        self._pace(0.5)
+
+    def action_faster(self) -> None:
+        """``>``."""
+        self._pace(2.0)
+
+    def _pace(self, factor: float) -> None:
+        if (player := self.specops.player) is not None:
+            player.speed = max(0.25, min(64.0, player.speed * factor))
+            self.show_head()
+
     # ---- moving
 
     def action_down(self) -> None:

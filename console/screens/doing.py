@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from console.errors import SpecopsError
 from console.keys import BY_ID
 from console.model import Plan
 from console.screens.plan import PlanDialog
-from widgets.words import safe, total_memory
+from widgets.words import kind_word, safe, total_memory
 
 if TYPE_CHECKING:
     from console.app import SpecopsApp
@@ -77,6 +78,8 @@ class Doing:
         except SpecopsError as error:
             app.say(str(error), "bad")
             return
+        if action == "kill-zombies" and not plan.steps:
+            plan = replace(plan, summary=(*plan.summary, *self._spared(host)))
         stream = app.actions.preflight_stream(plan) if action in LAUNCHES else None
         app.unsay(busy)
         answer = await app.push_screen_wait(app.made(PlanDialog, plan, stream))
@@ -144,6 +147,15 @@ class Doing:
             app.alert(text)
         if dialog.is_attached:
             dialog.finished(text, role)
+
+    def _spared(self, host: str) -> tuple[str, ...]:
+        """Why the zombies on the screen are not in an empty plan."""
+        view = self._app.views.get(host)
+        return tuple(
+            f"{kind_word(z.kind)} {f'pid {z.pid}' if z.pid else safe(z.title)}: "
+            + (safe(z.why_not) if z.why_not else "may be removed since this moment: again with Z")
+            for z in (view.zombies if view else ())
+        )
 
     def _held(self, plan: Plan) -> str:
         """What the zombies that a plan ends hold now: what is free when all its checks passed."""

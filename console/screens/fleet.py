@@ -134,6 +134,10 @@ class Fleet(TablePlace[FleetRow]):
         self.specops.places.selected = (host, server)
         self._show_detail()
 
+    def reread(self) -> None:
+        """The log, from its start."""
+        self._peek.stop()
+
     def on_unmount(self) -> None:
         """End the peek."""
         self._peek.stop()

@@ -85,6 +85,10 @@ class LogScreen(Place):
         self._following.follow(self._host, self._source, self._view)
         self.show_status()
 
+    def reread(self) -> None:
+        """The log, from its start."""
+        self._following.stop()
+
     def on_unmount(self) -> None:
         """Stop following."""
         self._following.stop()

@@ -47,6 +47,30 @@ class FleetPort(Protocol):
         ...
 
 
+class Player(Protocol):
+    """A recording that is played, where the console shows one."""
+
+    position: float
+    speed: float
+    paused: bool
+
+    def now(self) -> float:
+        """The recorded time that is shown, in seconds since 1970."""
+        ...
+
+    def status(self) -> str:
+        """Where it stands, for the head line."""
+        ...
+
+    def pause(self, paused: bool) -> None:
+        """Hold, or go on."""
+        ...
+
+    def seek(self, position: float) -> None:
+        """Go to a moment, in seconds from the start."""
+        ...
+
+
 class ActionsPort(Protocol):
     """Everything that can be done to a host, as plans; and the text of logs and commands."""
 

@@ -17,7 +17,7 @@ from widgets.bars import age, number, sparkline
 from widgets.log_view import LogView
 from widgets.paint import Line, Lines, line, wrap
 from widgets.phases import phase_lines
-from widgets.words import safe, server_word, why
+from widgets.words import safe, server_word, why, zombies_of
 
 
 class ServerScreen(Place):
@@ -157,6 +157,10 @@ class ServerScreen(Place):
         self.query_one("#loghead", Lines).show([line((head, "dim"))])
         self._following.follow(self._host, source, self._log)
 
+    def reread(self) -> None:
+        """The log, from its start."""
+        self._following.stop()
+
     def on_unmount(self) -> None:
         """Stop following."""
         self._following.stop()
@@ -166,6 +170,15 @@ class ServerScreen(Place):
     def action_next_error(self) -> None:
         """``e``: the log, at its last error."""
         self.specops.places.log(self._host, self._server, at_error=True)
+
+    def action_kill_zombies(self) -> None:
+        """``Z``: those of this server alone."""
+        view = self.view(self._host)
+        ids = tuple(z.id for z in zombies_of(view, self._server)) if view else ()
+        if not ids:
+            self.specops.say("no zombie of this server; the host's own screen has all", "warn")
+            return
+        self.specops.propose("kill-zombies", self._host, None, zombies=ids)
 
     def action_fix(self) -> None:
         """``F``: relaunch with the change that the diagnosis proposes."""

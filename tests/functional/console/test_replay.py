@@ -1,0 +1,120 @@
+"""A recording in the console: it plays, stops, goes back and forth, and nothing can be changed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from console.app import SpecopsApp
+from console.config import Config
+from console.keys import REPLAY, TABLE
+from console.model import Cpu, Health, Host, HostState, HostView, Phase, ServerState, Snapshot
+from console.recording import Recorder
+from console.remote import Cursor, LogChunk, LogSource
+from console.replay import Replay
+from tests.functional.console.fake import run_of
+
+BEGAN = 1_790_000_000.0
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Replay:
+    """A minute of one server that gets ready after half of it, and its log."""
+    clock = [BEGAN]
+    path = tmp_path / "night.jsonl.gz"
+    recorder = Recorder(path, clock=lambda: clock[0])
+    run = replace(run_of("pair", "gpu1", "r1"), log="/var/log/pair.log", launched_at=BEGAN)
+    at = 0
+    for second in range(61):
+        clock[0] = BEGAN + second
+        phase, health = (
+            (Phase.READY, Health.OK) if second >= 30 else (Phase.LOAD_TARGET, Health.NONE)
+        )
+        state = ServerState("pair", phase, health, 77, 30000, "r1")
+        snapshot = Snapshot("boot", clock[0], 0, (), cpu=Cpu(1.0, 2.0, 4))
+        recorder.view(
+            HostView(Host("gpu1", "x.example"), HostState.OK, seen_at=clock[0],
+                     snapshot=snapshot, servers=(state,), runs=(run,))
+        )  # fmt: skip
+        text = f"line of second {second}\n".encode()
+        at += len(text)
+        recorder.log("gpu1", LogSource(path="/var/log/pair.log"),
+                     LogChunk(text, Cursor(offset=at)))  # fmt: skip
+    recorder.close()
+    return Replay(path)
+
+
+def shown(app: SpecopsApp) -> str:
+    """The whole screen as text."""
+    lines = app.screen._compositor.render_strips()
+    return "\n".join("".join(part.text for part in strip) for strip in lines)
+
+
+async def until(pilot: Pilot[None], true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < end, shown(pilot.app)  # type: ignore[arg-type]
+        await asyncio.sleep(0.05)
+        await pilot.pause()
+
+
+def console(played: Replay) -> SpecopsApp:
+    async def opener(_prompts: object) -> tuple[Replay, Replay]:
+        return played, played
+
+    config = Config(played.path, played.hosts(), {})
+    return SpecopsApp(config, opener, read_only=True, label="REPLAY", player=played)
+
+
+async def test_pause_seek_and_speed(played: Replay) -> None:
+    app = console(played)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: "load_target" in shown(app))
+        assert "REPLAY 0:0" in shown(app)
+        await pilot.press("space")
+        assert played.paused
+        where = played.position
+        await pilot.press("right", "right", "right")
+        assert played.position == pytest.approx(where + 30)
+        await until(pilot, lambda: "ready" in shown(app))
+        await until(pilot, lambda: "line of second 30" in shown(app))
+        assert "STALE" not in shown(app)
+        await pilot.press("left", "left")
+        await until(pilot, lambda: "load_target" in shown(app))
+        await until(pilot, lambda: "line of second 30" not in shown(app))
+        await pilot.press("greater_than_sign", "greater_than_sign", "less_than_sign")
+        assert played.speed == 2.0
+        await until(pilot, lambda: "‖ 2x" in shown(app))
+        await pilot.press("l")
+        await until(pilot, lambda: "FOLLOW" in shown(app) and "line of second 9" in shown(app))
+
+
+async def test_ages_are_those_of_the_recording(played: Replay) -> None:
+    app = console(played)
+    async with app.run_test(size=(100, 30)) as pilot:
+        played.pause(True)
+        played.seek(45.5)
+        await until(pilot, lambda: "ready" in shown(app))
+        assert app.now() == BEGAN + 45.5
+        await asyncio.sleep(1.2)
+        view = app.views["gpu1"]
+        assert view.age_s(app.now()) == pytest.approx(0.5)
+
+
+async def test_nothing_dangerous_is_there(played: Replay) -> None:
+    app = console(played)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "pair" in shown(app))
+        assert not any(action.dangerous for action in app.keys.table)
+        assert set(REPLAY) <= set(app.keys.table)
+        for action in TABLE:
+            if action.dangerous:
+                assert not app.keys.has(action.id)
+        app.propose("stop", "gpu1", "pair")
+        await until(pilot, lambda: "read-only" in shown(app))
