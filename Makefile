@@ -10,7 +10,8 @@ PYTHON    ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
                if $$p -c 'import sys; sys.exit(not (3,11) <= sys.version_info[:2] <= (3,13))' 2>/dev/null; \
                then echo $$p; break; fi; done)
 TORCH_INDEX ?=
-XDIST     ?= -n 2 --dist loadfile
+# Twice the cores of a small machine: many tests wait for servers, links and processes.
+XDIST     ?= -n 4 --dist loadfile
 
 .PHONY: help demo test lint types contracts agent-language pytest test-long test-engine test-gpu \
         gpu-report wheel-check docs clean
@@ -80,6 +81,12 @@ test-long: $(VENV)/.test ## the long counts in full (≤ 60 min, resumable: PART
 
 test-engine: $(VENV)/.test .venv-engine/.done ## preflight's verdicts against the real SGLang's
 	$(PY) -m tests.engine.verdicts .venv-engine/bin/python
+
+test-gpu: $(VENV)/.test ## on a real NVIDIA GPU with SGLang: PART=nvml, pair, lifecycle, failures-a or failures-b
+	$(PY) -m tests.gpu $(or $(PART),nvml) --out docs/gpu
+
+gpu-report: $(VENV)/.demo ## write docs/gpu-report.md from the results in docs/gpu
+	@$(PY) -m tests.gpu.report
 
 wheel-check: $(VENV)/.test ## build the wheel, install it elsewhere, run from there
 	bash tools/wheel_check.sh
