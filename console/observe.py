@@ -63,6 +63,8 @@ class Observer:
         if not artefacts and self._last is not None:
             snapshot = replace(snapshot, artefacts=self._last.artefacts)
         self._last = snapshot
+        if self.remote.degraded:
+            return self._view(HostState.NO_AGENT, snapshot, error=self.remote.degraded)
         if self._due("runs", 0.0 if quick else RUNS_EVERY_S):
             self.runs = tuple(await self.remote.runs())
         self.stillness.feed(snapshot)
@@ -89,15 +91,19 @@ class Observer:
             },
             policy=self.policy(),
         )
+        return replace(
+            self._view(HostState.OK, snapshot), servers=states, zombies=zombies, runs=self.runs
+        )
+
+    def _view(self, state: HostState, snapshot: Snapshot, error: str = "") -> HostView:
+        """What a sample alone shows: no more is known where no agent can run."""
         return HostView(
             host=self.remote.host,
-            state=HostState.OK,
+            state=state,
+            error=error,
             seen_at=time.time(),
             hello=self.remote.hello,
             snapshot=snapshot,
-            servers=states,
-            zombies=zombies,
-            runs=self.runs,
         )
 
     def _due(self, name: str, every_s: float) -> bool:

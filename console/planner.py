@@ -24,7 +24,7 @@ from console.actions.stop import plan_stop
 from console.attribution import Found
 from console.config import Config
 from console.config.presets import Presets
-from console.errors import ActionFailed, UsageError
+from console.errors import ActionFailed, AgentError, UsageError
 from console.ground import read_unit, survey
 from console.model import (
     Finding,
@@ -73,9 +73,16 @@ class Options:
 
 
 class Planner:
-    """Makes plans for one host; changes nothing. ``by`` is the operator, for run records."""
+    """Makes plans for one host; changes nothing. ``by`` is the operator, for run records.
+
+    Raises:
+        AgentError: the host only shows what it can without an agent.
+    """
 
     def __init__(self, remote: Remote, config: Config, presets: Presets, by: str) -> None:
+        if remote.degraded:
+            hint = "install python3 there, or set python: in hosts.yaml"
+            raise AgentError(remote.degraded, place=remote.host.name, hint=hint)
         self.remote = remote
         self.config = config
         self.presets = presets

@@ -153,6 +153,11 @@ class Remote(Protocol):
     host: Host
     hello: Hello
 
+    @property
+    def degraded(self) -> str:
+        """Why only snapshots are possible, "" where the agent runs."""
+        ...
+
     async def snapshot(self, *, full: bool = False, artefacts: bool = False) -> Snapshot:
         """Sample processes, devices and (on request) artefacts; ``full`` re-reads every process."""
         ...

@@ -304,8 +304,6 @@ class Session:
         """An httpx transport over the agent."""
         from console.transport.http import agent_transport  # noqa: PLC0415 - httpx is heavy
 
-        if isinstance(self._client, PlainClient):
-            raise AgentError(WHY, place=self.host.name)
         return agent_transport(self._client)
 
     async def close(self) -> None:

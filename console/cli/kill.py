@@ -302,7 +302,7 @@ def _say_plan(work: Work) -> None:
 
 def _say_host(work: Work, host: dict[str, Any], dry_run: bool) -> None:
     if work.view is None:
-        warn(f"{work.host.name}: {work.error}")
+        warn(str(work.error))
         return
     if dry_run and work.plan is not None and work.plan.steps:
         _say_plan(work)

@@ -58,7 +58,7 @@ def status(cli: Cli, names: tuple[str, ...]) -> int:
             _say_host(answer)
     views = [a.value for a in answers if a.value is not None]
     found = any_zombie(views) or any(s.phase.value == "failed" for v in views for s in v.servers)
-    return worst([3 for a in answers if a.error] + [int(found)])
+    return worst([3 for a in answers if _is_lost(a)] + [int(found)])
 
 
 @click.command()
@@ -93,9 +93,17 @@ def zombies(cli: Cli, names: tuple[str, ...], quick: bool) -> int:
                 _say_lost(answer)
             else:
                 say(paint(answer.host.name, "bold"))
-                _say_zombies(answer.value.zombies, evidence=True)
+                if answer.value.error:
+                    warn(f"{answer.host.name}: {answer.value.error}; zombies are not known")
+                else:
+                    _say_zombies(answer.value.zombies, evidence=True)
     views = [a.value for a in answers if a.value is not None]
-    return worst([3 for a in answers if a.error] + [int(any_zombie(views))])
+    return worst([3 for a in answers if _is_lost(a)] + [int(any_zombie(views))])
+
+
+def _is_lost(answer: Answer[HostView]) -> bool:
+    """Whether a host gave nothing, or only what it says without an agent."""
+    return answer.value is None or bool(answer.value.error)
 
 
 async def look(
@@ -129,6 +137,8 @@ def _say_host(answer: Answer[HostView]) -> None:
         return
     hello, snapshot = view.hello, view.snapshot
     say(f"{paint(view.host.name, 'bold')}  {hello.user}@{hello.hostname}  {hello.kernel}")
+    if view.error:
+        warn(f"{view.host.name}: {view.error}")
     for gpu in snapshot.gpus:
         bar = _bar(gpu.memory_used_mib, gpu.memory_total_mib)
         memory = f"{mib(gpu.memory_used_mib):>7} / {mib(gpu.memory_total_mib)} MiB"
@@ -144,8 +154,9 @@ def _say_host(answer: Answer[HostView]) -> None:
         bar = _bar(cpu.memory_used_mib, cpu.memory_total_mib)
         memory = f"{mib(cpu.memory_used_mib)} / {mib(cpu.memory_total_mib)} MiB"
         say(f"  CPU    {bar} {memory}  {cpu.cores} cores")
-    _say_servers(view.servers)
-    _say_zombies(view.zombies, evidence=False)
+    if not view.error:
+        _say_servers(view.servers)
+        _say_zombies(view.zombies, evidence=False)
 
 
 def _bar(used: float | None, total: float | None) -> str:

@@ -6,16 +6,24 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterable
-from typing import Any
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any, Protocol
 
 import httpcore
 import httpx
 
 from console.errors import SpecopsError
-from console.transport.client import Client, Stream
+from console.transport.client import Stream
 
 CONNECT_S = 10.0
+
+
+class Streams(Protocol):
+    """What of an agent's client is needed here."""
+
+    async def stream(self, verb: str, args: Mapping[str, Any]) -> Stream:
+        """Start a streaming call; raises ``AgentError`` where there is no agent."""
+        ...
 
 
 class AgentStream(httpcore.AsyncNetworkStream):
@@ -70,7 +78,7 @@ class AgentStream(httpcore.AsyncNetworkStream):
 class AgentBackend(httpcore.AsyncNetworkBackend):
     """Opens connections through an agent."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Streams) -> None:
         self._client = client
 
     async def connect_tcp(
@@ -142,7 +150,7 @@ def _as_httpx(error: Exception) -> Exception:
 class AgentTransport(httpx.AsyncBaseTransport):
     """Requests through an agent. A server's port is on the host, whatever the URL's host says."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Streams) -> None:
         self._pool = httpcore.AsyncConnectionPool(network_backend=AgentBackend(client))
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -176,6 +184,6 @@ class AgentTransport(httpx.AsyncBaseTransport):
         await self._pool.aclose()
 
 
-def agent_transport(client: Client) -> AgentTransport:
+def agent_transport(client: Streams) -> AgentTransport:
     """The transport over a client."""
     return AgentTransport(client)

@@ -23,7 +23,7 @@ PS = (
     "pid=,ppid=,pgid=,sid=,uid=,user:32=,stat=,etimes=,nlwp=,rss=,comm:32=,args=",
 )
 TICKS = 100
-WHY = "there is no python on this host: only what ps and nvidia-smi say is shown"
+WHY = "no python on this host: only what nvidia-smi says is shown, and nothing can be changed"
 
 
 def parse_ps(output: bytes, uptime_s: float) -> list[dict[str, Any]]:
