@@ -36,7 +36,7 @@ def console(cli: Cli, read_only: bool, replay: Path | None, record: Path | None)
     if replay and record:
         raise UsageError("--replay and --record together", hint="give one of them")
     if replay is None and cli.demo and sys.platform == "darwin":
-        replay = _bundled_recording()
+        replay = bundled_recording()
     if replay is not None:
         return _replay(cli, replay)
     from console.terminal import run
@@ -92,10 +92,17 @@ def _replay(cli: Cli, path: Path) -> int:
     async def opener(_prompts: ScreenPrompts) -> tuple[FleetPort, ActionsPort]:
         return played, played
 
-    return run(config, opener, read_only=True, label="REPLAY", hosts_file=cli.hosts, player=played)
+    return run(
+        config,
+        opener,
+        read_only=True,
+        label="DEMO REPLAY" if cli.demo else "REPLAY",
+        hosts_file=cli.hosts,
+        player=played,
+    )
 
 
-def _bundled_recording() -> Path:
+def bundled_recording() -> Path:
     """The recording that stands in for a machine without /proc."""
     from importlib import resources
 

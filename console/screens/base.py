@@ -127,7 +127,8 @@ class Place(Screen[None]):
         left = f" {self.crumbs()}"
         flags = [flag for flag, on in (("READ-ONLY", app.read_only), (app.label, app.label)) if on]
         clock = time.strftime("%H:%M:%S", time.localtime(app.now()))
-        right = "  " + "  ".join([*flags, clock, app.config.path.name]) + " "
+        file = [] if app.player else [app.config.path.name]
+        right = "  " + "  ".join([*flags, clock, *file]) + " "
         room = max(0, self.size.width - width_of(right))
         name = ("specops", "strong")
         head: Line = line(

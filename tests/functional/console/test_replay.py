@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 from textual.pilot import Pilot
 
 from console.app import SpecopsApp
+from console.cli.terminal import bundled_recording
 from console.config import Config
 from console.keys import REPLAY, TABLE
 from console.model import Cpu, Health, Host, HostState, HostView, Phase, ServerState, Snapshot
@@ -19,6 +21,7 @@ from console.recording import Recorder
 from console.remote import Cursor, LogChunk, LogSource
 from console.replay import Replay
 from tests.functional.console.fake import run_of
+from widgets.words import server_word
 
 BEGAN = 1_790_000_000.0
 
@@ -118,3 +121,19 @@ async def test_nothing_dangerous_is_there(played: Replay) -> None:
                 assert not app.keys.has(action.id)
         app.propose("stop", "gpu1", "pair")
         await until(pilot, lambda: "read-only" in shown(app))
+
+
+def test_the_shipped_recording_shows_a_start_and_a_zombie_and_tells_nothing_else() -> None:
+    path = bundled_recording()
+    text = gzip.decompress(path.read_bytes()).decode()
+    assert not [word for word in ("/work", "/tmp", "/root", "/home") if word in text]
+    assert path.stat().st_size < 64 * 1024
+    demo = Replay(path)
+    words = []
+    for second in range(int(demo.duration) + 1):
+        demo.seek(second)
+        view = demo.views["demo"]
+        words += [server_word(view, state).text.split()[0] for state in view.servers]
+    for word in ("ready", "ORPHAN", "stopped"):
+        assert word in words
+    assert words.index("ready") < words.index("ORPHAN")
