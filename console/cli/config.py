@@ -112,13 +112,15 @@ def config_validate(cli: Cli) -> int:
 
 @config.command("init")
 @click.argument("path", type=click.Path(path_type=Path), required=False)
+@click.option("--from-ssh", is_flag=True, help="Propose the hosts of ~/.ssh/config.")
 @common()
-def config_init(cli: Cli, path: Path | None) -> int:
+def config_init(cli: Cli, path: Path | None, from_ssh: bool) -> int:
     """Write a first hosts.yaml; never over one that exists."""
     import os
 
     from console.config import config_dir
 
+    text = _from_ssh() if from_ssh else FIRST
     target = path or cli.hosts or config_dir() / "hosts.yaml"
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -127,9 +129,30 @@ def config_init(cli: Cli, path: Path | None) -> int:
         hint = "edit it, or name another file"
         raise UsageError(error.strerror or str(error), place=str(target), hint=hint) from error
     with os.fdopen(handle, "w") as file:
-        file.write(FIRST)
+        file.write(text)
     if cli.json:
         print_json({"written": str(target)})
     else:
         say(f"written {target}; next: specops config validate --hosts {target}")
     return 0
+
+
+def _from_ssh() -> str:
+    """A hosts.yaml of the operator's own ssh configuration; hosts left out are said."""
+    import getpass
+
+    from console.config.sshconfig import document, proposals
+
+    source = Path.home() / ".ssh" / "config"
+    try:
+        found = proposals(source.read_text("utf-8", "replace"), getpass.getuser())
+    except OSError as error:
+        hint = "specops config init writes one to fill in"
+        raise UsageError(error.strerror or str(error), place=str(source), hint=hint) from error
+    if not found:
+        hint = "only Host entries without wildcards name a host"
+        raise UsageError("names no host", place=str(source), hint=hint)
+    for one in found:
+        if one.why_not:
+            click.echo(f"{one.name}: left out, {one.why_not}", err=True)
+    return document(found)

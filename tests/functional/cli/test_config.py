@@ -51,3 +51,20 @@ def test_secrets_are_not_printed(specops: Command) -> None:
     assert ran.code == 0
     assert "HF_TOKEN" in ran.out
     assert "hf_abc" not in ran.out
+
+
+def test_init_from_ssh(specops: Command) -> None:
+    specops.env["HOME"] = str(specops.folder)
+    target = specops.folder / "mine.yaml"
+    assert "No such file" in specops("config", "init", str(target), "--from-ssh").err
+    assert not target.exists()
+    (specops.folder / ".ssh").mkdir()
+    (specops.folder / ".ssh" / "config").write_text(
+        "Host gpu1\n  HostName gpu1.example\n  User ops\nHost *\n  Port 2200\n"
+    )
+    assert specops("config", "init", str(target), "--from-ssh").code == 0
+    assert specops("config", "validate", "--hosts", str(target)).code == 0
+    hosts = specops("config", "print", "--json", "--hosts", str(target)).json["hosts"]
+    assert {(h["name"], h["address"], h["user"], h["port"]) for h in hosts.values()} == {
+        ("gpu1", "gpu1.example", "ops", 2200)
+    }
