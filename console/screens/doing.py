@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from console.errors import SpecopsError
 from console.keys import BY_ID
 from console.model import Plan
-from console.screens.plan import PlanDialog
 from widgets.words import kind_word, safe, total_memory
 
 if TYPE_CHECKING:
     from console.app import SpecopsApp
+    from console.screens.plan import PlanDialog
 
 LAUNCHES = ("launch", "relaunch")
 
@@ -67,6 +67,8 @@ class Doing:
     async def _propose(
         self, action: str, host: str, server: str | None, options: dict[str, Any]
     ) -> None:
+        from console.screens.plan import PlanDialog  # noqa: PLC0415 - after the first paint
+
         app = self._app
         if app.actions is None:
             app.say("not connected yet; a moment", "warn")
