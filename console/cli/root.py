@@ -51,6 +51,10 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Errors of a disk that say enough by themselves."""
 
 
+ACTING = ("kill-zombies", "launch", "stop", "relaunch", "adopt", "resume", "undo", "bench")
+INTERRUPTED = "what was started goes on; specops runs shows it, and a plan to resume or undo"
+
+
 class Interrupted(SpecopsError):
     """Ctrl-C, or the terminal has gone."""
 
@@ -104,7 +108,7 @@ def run(argv: Sequence[str]) -> int:
     except SpecopsError as error:
         return _fail(argv, error)
     except (KeyboardInterrupt, click.exceptions.Abort):
-        _fail(argv, Interrupted("interrupted"))
+        _fail(argv, Interrupted("interrupted", hint=INTERRUPTED if argv[0] in ACTING else ""))
         return 130
     except ReaderGone:
         return 0
