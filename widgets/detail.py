@@ -8,7 +8,7 @@ from console.model import Server
 from widgets.bars import age, mib
 from widgets.fleet import FleetRow
 from widgets.paint import Line, line, wrap
-from widgets.words import safe, total_memory, why, zombies_of
+from widgets.words import kind_word, safe, total_memory, why, zombies_of
 
 
 def detail_lines(
@@ -21,7 +21,9 @@ def detail_lines(
     if held:
         count = len(held)
         text = f"{total_memory(held)}, in {count} zombie{'s' * (count != 1)}"
-        reasons.insert(0, ("holds", text))
+        kind = kind_word(held[0].kind)
+        at = next(number for number, (label, _) in enumerate(reasons) if label == kind)
+        reasons[at : at + 1] = [(kind, f"holds {text}"), ("", reasons[at][1])]
     indent = 16
     first = True
     for label, text in reasons:
