@@ -1,0 +1,225 @@
+"""Starts that fail: what preflight said, what watch and diagnose said, and the truth."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eagle3.weights import paths
+from tests.gpu import servers
+from tests.gpu.lab import Lab, brief, copy_pair, edit_json, gpu_memory, smi
+from tests.gpu.nvml import holder
+
+LIMIT_S = 170
+IDLE_MIB = 700
+IDLE_S = 300
+Make = Callable[[Path], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A start that fails.
+
+    Attributes:
+        make: the server's entry, from a folder that holds a copy of the pair.
+        truth: what is really wrong, in words.
+        categories: those of ``specops diagnose`` that say so.
+        refused: whether preflight can know, and so must refuse.
+    """
+
+    name: str
+    make: Make
+    truth: str
+    categories: tuple[str, ...]
+    refused: bool = True
+
+
+def context(folder: Path) -> dict[str, Any]:
+    target, draft = copy_pair(*paths(), folder)
+    edit_json(draft / "config.json", max_position_embeddings=1024)
+    return servers.sglang(target=target, draft=draft)
+
+
+def hidden(folder: Path) -> dict[str, Any]:
+    target, draft = copy_pair(*paths(), folder)
+    edit_json(draft / "config.json", hidden_size=192, target_hidden_size=None)
+    return servers.sglang(target=target, draft=draft)
+
+
+def truncated(folder: Path) -> dict[str, Any]:
+    target, draft = copy_pair(*paths(), folder)
+    shard = target / "model.safetensors"
+    shard.write_bytes(shard.read_bytes()[:3_000_000])
+    return servers.sglang(target=target, draft=draft)
+
+
+def no_draft_weights(folder: Path) -> dict[str, Any]:
+    target, draft = copy_pair(*paths(), folder)
+    (draft / "model.safetensors").unlink()
+    return servers.sglang(target=target, draft=draft)
+
+
+def no_draft_vocab(folder: Path) -> dict[str, Any]:
+    target, draft = copy_pair(*paths(), folder)
+    edit_json(draft / "config.json", draft_vocab_size=None)
+    return servers.sglang(target=target, draft=draft)
+
+
+def draft_vocab(folder: Path) -> dict[str, Any]:
+    target, draft = copy_pair(*paths(), folder)
+    edit_json(draft / "config.json", draft_vocab_size=512)
+    return servers.sglang(target=target, draft=draft)
+
+
+def unknown_architecture(folder: Path) -> dict[str, Any]:
+    target, draft = copy_pair(*paths(), folder)
+    edit_json(target / "config.json", architectures=["NoSuchForCausalLM"])
+    return servers.sglang(target=target, draft=draft)
+
+
+def partial_flags(_: Path) -> dict[str, Any]:
+    flags = {"speculative_algorithm": "EAGLE3", "speculative_eagle_topk": 4,
+             "speculative_num_draft_tokens": 3}  # fmt: skip
+    return servers.sglang(speculative=None, draft=paths().draft, **flags)
+
+
+def flagged(**flags: Any) -> Make:
+    """A server of the shipped pair with these flags."""
+    return lambda _: servers.sglang(**flags)
+
+
+def missing_model(folder: Path) -> dict[str, Any]:
+    return servers.sglang(target=folder / "nothing-here")
+
+
+A = (
+    Case("context", context, "the draft's window is 1024, the target's 2048", ("context-length",)),
+    Case("partial", partial_flags, "topk without steps", ("args-validation",)),
+    Case("hidden", hidden, "the draft's config says 192 wide, its weights and the target are 128",
+         ("draft-model", "checkpoint-files")),
+    Case("truncated", truncated, "the target's shard ends in its middle", ("checkpoint-files",)),
+    Case("backend", flagged(attention_backend="trtllm_mha"),
+         "trtllm_mha needs Blackwell, the GPU is Hopper", ("args-validation", "kernel-backend")),
+    Case("window", flagged(context_length=262144),
+         "262144 tokens of context from a model of 2048", ("context-length",)),
+    Case("missing", missing_model, "no model at that path", ("checkpoint-files", "model-support")),
+)  # fmt: skip
+B = (
+    Case("float32", flagged(dtype="float32"), "SGLang's own kernels do not take float32",
+         ("engine-invariant",), refused=False),
+    Case("grpc", lambda _: servers.sglang(port=58_123),
+         "SGLang takes port + 10000 for gRPC, which is above 65535", ("args-validation",)),
+    Case("weightless", no_draft_weights, "the draft's folder has no weights",
+         ("draft-model", "checkpoint-files")),
+    Case("no-vocab", no_draft_vocab, "the draft's config lacks draft_vocab_size",
+         ("draft-model",)),
+    Case("vocab", draft_vocab, "draft_vocab_size 512, the draft's head has 768 rows",
+         ("draft-model", "checkpoint-files")),
+    Case("architecture", unknown_architecture, "no such architecture", ("model-support",)),
+    Case("two-gpus", flagged(tp_size=2), "tensor parallel over 2, the machine has 1 GPU",
+         ("args-validation", "gpu-visibility", "cuda-async")),
+    Case("small-pool", flagged(mem_fraction_static=0.001, max_total_tokens=None),
+         "0.1 % of the memory holds no KV cache", ("gpu-oom-load",), refused=False),
+    Case("quantized", flagged(quantization="awq"), "awq asked of weights that are not quantized",
+         ("quant-tp-shape", "args-validation", "model-support", "checkpoint-files")),
+)  # fmt: skip
+
+
+def run(lab: Lab) -> None:
+    """One half of the cases, then that half's case that needs the GPU or the port for itself."""
+    cases = A if lab.part == "failures-a" else B
+    entries = {}
+    for case in cases:
+        folder = lab.folder / case.name
+        folder.mkdir()
+        entries[case.name] = case.make(folder)
+    if lab.part == "failures-a":
+        cases += (port_case(entries),)
+    lab.configure(entries)
+    with taken_port(entries), ThreadPoolExecutor(len(cases)) as pool:
+        launching = threading.Lock()
+        list(
+            pool.map(lambda case: lab.attempt(case.name, lambda: one(lab, case, launching)), cases)
+        )
+    if lab.part == "failures-b":
+        lab.attempt("memory", lambda: memory_held(lab))
+
+
+def port_case(entries: dict[str, dict[str, Any]]) -> Case:
+    """A server on a port that another program listens on."""
+    entries["port"] = servers.sglang()
+    return Case("port", flagged(), "another program listens on the port", ("port-conflict",))
+
+
+@contextlib.contextmanager
+def taken_port(entries: dict[str, dict[str, Any]]) -> Any:
+    """Listen on the port of the server ``port``, if there is one."""
+    with socket.socket() as taken:
+        if "port" in entries:
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            taken.bind(("127.0.0.1", entries["port"]["port"]))
+            taken.listen(8)
+        yield taken
+
+
+def one(lab: Lab, case: Case, launching: threading.Lock) -> None:
+    """Preflight, then the start all the same, then the diagnosis; one row."""
+    checked, advice, asked_s = lab.specops("preflight", case.name, timeout=240)
+    findings = advice.get("findings", []) if isinstance(advice, dict) else []
+    errors = [f"{f['rule']}: {f['message'][:110]}" for f in findings if f["severity"] == "error"]
+    with launching:  # a host takes one plan at a time
+        started = lab.specops("launch", case.name, "--yes", "--skip-preflight", timeout=120)
+    watched, end, seconds = lab.specops("watch", case.name, "--timeout", str(LIMIT_S), timeout=220)
+    told, said, diagnosed_s = lab.specops("diagnose", case.name, timeout=60)
+    keep(lab, case, {"preflight": advice, "launch": started[1], "watch": end, "diagnose": said})
+    seen = {
+        "preflight": {"exit": checked, "s": round(asked_s, 1), "errors": errors},
+        "watch": {"exit": watched, "s": round(seconds), **brief(end, "outcome", "phase")},
+        "diagnose": {
+            "exit": told,
+            "s": round(diagnosed_s, 1),
+            **brief(said, "category", "summary"),
+        },
+    }
+    if started[0] != 0:
+        seen["launch"] = {"exit": started[0], **brief(started[1], "outcome", "detail", "error")}
+    category = said.get("category") if isinstance(said, dict) else None
+    stopped = started[0] == 6 and case.name == "port"  # not even started
+    failed = watched == 6 and category in case.categories
+    right = (failed or stopped) and (checked == 5 or not case.refused)
+    expected = f"{case.truth}: preflight {'exit 5' if case.refused else 'may pass'}, "
+    expected += f"watch exit 6, diagnose {' or '.join(case.categories)}"
+    with lab._guard:
+        lab.check(case.name, f"specops preflight, launch --skip-preflight, watch, diagnose {case.name}",
+                  expected, json.dumps(seen), right)  # fmt: skip
+    if watched != 6:
+        lab.specops("stop", case.name, "--yes", "--timeout", "5", timeout=90)
+
+
+def keep(lab: Lab, case: Case, documents: dict[str, Any]) -> None:
+    """The documents and the log of a case."""
+    lab.keep(case.name, documents)
+    if log := servers.log_of(lab, case.name):
+        lab.keep_log(str(log), f"{lab.part}-{case.name}")
+
+
+def memory_held(lab: Lab) -> None:
+    """Another process holds nearly all memory of the GPU."""
+    until = time.monotonic() + IDLE_S
+    while gpu_memory() > IDLE_MIB and time.monotonic() < until:  # the other half may still run
+        time.sleep(1)
+    free = float(smi("memory.free")[0][0])
+    with holder(int(free - 8192)):
+        entry = servers.sglang(mem_fraction_static=0.88, max_total_tokens=None)
+        lab.configure({"memory": entry})
+        case = Case("memory", lambda _: entry, "another process holds all but 8 GiB of the GPU",
+                    ("gpu-oom-load", "gpu-memory-held", "gpu-oom-runtime"))  # fmt: skip
+        one(lab, case, threading.Lock())
