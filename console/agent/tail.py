@@ -11,7 +11,7 @@ from typing import Any, Iterator
 from console.agent import child
 from console.agent.calls import STREAMED, Call, VerbError, Verbs
 from console.agent.files import absolute
-from console.agent.follow import Follower
+from console.agent.follow import Follower, Piece
 
 POLL_S = 0.1
 """Seconds between two looks at a quiet file; inotify does not work on NFS and overlays."""
@@ -56,8 +56,12 @@ def _tail_file(call: Call, path: str) -> Any:
         follower.begin(_cursor(call), _lines(call))
         if follower.missing and not follow:
             raise VerbError("os", "{}: No such file or directory".format(path), errno=2)
+        told = not follow
         while not call.cancelled.is_set():
             piece = follower.step(follow=follow)
+            if piece is None and not told:
+                piece = Piece(b"")  # nothing yet: say where, or a lost link loses the place
+            told = True
             if piece is None:
                 if not follow:
                     break

@@ -20,11 +20,13 @@ from tests.functional.session.conftest import LOCAL
 class Reader:
     """Reads a tail in the background and keeps what came."""
 
-    def __init__(self, chunks: AsyncIterator[LogChunk], before: bytes = b"") -> None:
+    def __init__(
+        self, chunks: AsyncIterator[LogChunk], before: bytes = b"", cursor: Cursor | None = None
+    ) -> None:
         self.data = before
         self.events: list[str] = []
         self.gap = 0
-        self.cursor: Cursor | None = None
+        self.cursor = cursor
         self._chunks = chunks
         self._task = asyncio.create_task(self._read())
 
@@ -43,6 +45,14 @@ class Reader:
             assert not self._task.done() or self._task.exception() is None, self._task.exception()
             await asyncio.sleep(0.025)
         raise AssertionError(f"{end!r} never came; the last was {self.data[-80:]!r} {self.events}")
+
+    async def begun(self) -> None:
+        """Wait until the agent has said where it reads."""
+        for _ in range(400):
+            if self.cursor is not None:
+                return
+            await asyncio.sleep(0.025)
+        raise AssertionError("no place was ever told")
 
     async def stop(self) -> None:
         self._task.cancel()
@@ -164,24 +174,25 @@ async def test_chaos_loses_and_repeats_nothing(session: Session, tmp_path: Path)
     path = tmp_path / "log"
     path.touch()
     reader = Reader(session.tail(LogSource(path=str(path))))
+    await reader.begun()  # what is rotated away before it begins is not asked for
     written = 0
-    for rotation in range(scale.count(400)):
+    for rotation in range(scale.count(1000)):
         amount = rng.randrange(1, 300)
         with path.open("ab") as writer:
             writer.write(numbered(written, amount))
         written += amount
         act = rng.choice(["write", "write", "rename", "copytruncate", "disconnect"])
         if act == "rename":
-            path.rename(tmp_path / f"log.{rotation}")
+            path.rename(tmp_path / f"log.{10_000 + rotation}")
             path.touch()
         elif act == "copytruncate":
             await reader.until(b"line %d\n" % (written - 1))  # two of these unseen lose lines
-            shutil.copy(path, tmp_path / f"log.{rotation}")
+            shutil.copy(path, tmp_path / f"log.{10_000 + rotation}")
             path.write_bytes(b"")
-        elif act == "disconnect" and reader.cursor is not None:
+        elif act == "disconnect":
             await reader.stop()
             chunks = session.tail(LogSource(path=str(path)), cursor=reader.cursor)
-            reader = Reader(chunks, reader.data)
+            reader = Reader(chunks, reader.data, reader.cursor)
         if rng.random() < 0.7:
             await reader.until(b"line %d\n" % (written - 1))
     await reader.until(b"line %d\n" % (written - 1))
