@@ -160,16 +160,19 @@ class Client:
     async def _skip_noise(self, mark: bytes) -> None:
         noise = 0
         line = mark + b"\n"
-        while (at := self._buffer.find(line)) < 0:
-            keep = len(line) - 1
-            noise += max(0, len(self._buffer) - keep)
-            del self._buffer[:-keep]
-            if noise > NOISE_LIMIT:
+        keep = len(line) - 1
+        while True:
+            at = self._buffer.find(line)
+            noise += at if at >= 0 else max(0, len(self._buffer) - keep)
+            if noise > NOISE_LIMIT:  # also where all of it came at once, the sentinel behind it
                 raise AgentError(
                     "the login prints more than 64 kB before a command starts",
                     place=self.host,
                     hint="make the shell's start-up files quiet for logins without a terminal",
                 )
+            if at >= 0:
+                break
+            del self._buffer[:-keep]
             await self._more()
         del self._buffer[: at + len(line)]
 
