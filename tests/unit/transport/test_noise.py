@@ -32,7 +32,7 @@ class Pieces:
 
 
 def client(*pieces: bytes) -> Client:
-    return Client(Pieces(*pieces), "h")  # type: ignore[arg-type]
+    return Client(Pieces(*pieces), "h")
 
 
 LINE = MARK.encode() + b"\n"
