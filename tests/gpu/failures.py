@@ -86,7 +86,7 @@ def unknown_architecture(folder: Path) -> dict[str, Any]:
 
 
 def partial_flags(_: Path) -> dict[str, Any]:
-    flags = {"speculative_algorithm": "EAGLE3", "speculative_eagle_topk": 4,
+    flags: dict[str, Any] = {"speculative_algorithm": "EAGLE3", "speculative_eagle_topk": 4,
              "speculative_num_draft_tokens": 3}  # fmt: skip
     return servers.sglang(speculative=None, draft=paths().draft, **flags)
 
@@ -135,7 +135,7 @@ B = (
 
 def run(lab: Lab) -> None:
     """One half of the cases, then that half's case that needs the GPU or the port for itself."""
-    cases = A if lab.part == "failures-a" else B
+    cases: tuple[Case, ...] = A if lab.part == "failures-a" else B
     entries = {}
     for case in cases:
         folder = lab.folder / case.name

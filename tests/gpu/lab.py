@@ -158,7 +158,9 @@ class Shell:
     def __init__(self, folder: Path, uid: int | None = None) -> None:
         self.folder = folder
         self.port = 0
-        self._login = {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
+        self._login: dict[str, Any] = (
+            {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
+        )
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         threading.Thread(target=self._main, daemon=True).start()

@@ -53,8 +53,8 @@ def started(lab: Lab, names: list[str]) -> None:
         quick = () if name == "main" else ("--skip-preflight",)
         code, document, seconds = lab.specops("launch", name, "--yes", *quick, timeout=180)
         lab.keep(f"launch-{name}", document)
-        seen = f"exit {code}, {seconds:.1f} s, {json.dumps(brief(document, 'outcome', 'detail'))}"
-        lab.check(f"launch {name}", f"specops launch {name} --yes", "exit 0", seen, code == 0)
+        told = f"exit {code}, {seconds:.1f} s, {json.dumps(brief(document, 'outcome', 'detail'))}"
+        lab.check(f"launch {name}", f"specops launch {name} --yes", "exit 0", told, code == 0)
     with ThreadPoolExecutor(len(names) + 1) as pool:
         if "captured" in names:
             pool.submit(lab.attempt, "captured", lambda: kill_in_capture(lab))

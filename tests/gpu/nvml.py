@@ -170,7 +170,10 @@ def nobody(lab: Lab) -> None:
     """The same host by a login that owns nothing: what it sees, and that it may not kill."""
     folder = Path(tempfile.mkdtemp(prefix="specops-nobody-"))
     shell = Shell(folder, uid=NOBODY)
-    files = {"identity_files": str(folder / "id"), "known_hosts": str(folder / "known_hosts")}
+    files: dict[str, Any] = {
+        "identity_files": str(folder / "id"),
+        "known_hosts": str(folder / "known_hosts"),
+    }
     os.environ["SPECOPS_STATE_DIR"], kept = str(folder), os.environ["SPECOPS_STATE_DIR"]
     folder.chmod(0o777)
     try:

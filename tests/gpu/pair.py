@@ -36,7 +36,7 @@ class Answers:
 
 def run(lab: Lab) -> None:
     """All of the part: start both servers at once, compare, measure when nothing else runs."""
-    plain = {"speculative": "autoregressive"}
+    plain: dict[str, Any] = {"speculative": "autoregressive"}
     cases = {"eagle": servers.sglang(), "plain": servers.sglang(**plain),
              "exact-eagle": servers.exact(), "exact-plain": servers.exact(**plain)}  # fmt: skip
     lab.configure(cases)
@@ -132,11 +132,11 @@ def from_bundled(found: dict[str, Answers]) -> None:
     from eagle3.weights import paths
     from tests.unit.eagle3 import support
 
-    shape = SpeculativeParams(*SHAPE)
-    shapes = [("exact-eagle", shape, "float32"), ("exact-plain", None, "float32"),
-              ("eagle", shape, "bfloat16"), ("plain", None, "bfloat16")]  # fmt: skip
+    chain = SpeculativeParams(*SHAPE)
+    shapes = [("exact-eagle", chain, "float32"), ("exact-plain", None, "float32"),
+              ("eagle", chain, "bfloat16"), ("plain", None, "bfloat16")]  # fmt: skip
     for name, shape, dtype in shapes:
-        draft = paths().draft if shape else None
+        draft = paths().draft if shape is not None else None
         config = EngineConfig(paths().target, draft, shape, slots=4, device="cuda", dtype=dtype)
         engine = Engine.load(config)
         support.answer(engine, prompts()[:2], TOKENS)
@@ -159,7 +159,9 @@ def compare(lab: Lab, found: dict[str, Answers]) -> None:
         wanted = found["bundled exact-plain" if exact else "bundled plain"]
         if name not in found:
             continue
-        same, ties, wrong = 0, [], []
+        same = 0
+        ties: list[Any] = []
+        wrong: list[Any] = []
         for prompt, a, b in zip(prompts(), wanted.tokens, found[name].tokens, strict=True):
             at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
             if at is None and len(b) >= TOKENS:

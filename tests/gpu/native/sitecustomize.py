@@ -30,7 +30,7 @@ class Finder(importlib.abc.MetaPathFinder):
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
-            spec.loader.exec_module = changed(spec.loader.exec_module)  # type: ignore[method-assign]
+            spec.loader.exec_module = changed(spec.loader.exec_module)  # type: ignore[method-assign, assignment]
         return spec
 
 
