@@ -157,8 +157,8 @@ def diagnosis_lines(found: Diagnosis) -> list[tuple[str, str]]:
             out.append(("at", (where + rank).strip()))
     else:
         out.append(("raised", "nothing; the log names no exception"))
-    if found.summary:
-        out.append(("means", safe(found.summary)))
+    if found.explanation:
+        out.append(("means", safe(found.explanation)))
     if found.fix:
         out.append(("fix", safe(found.fix)))
     if found.incidents > 1:

@@ -318,7 +318,7 @@ def say_diagnosis(found: Diagnosis) -> None:
     phase = f", in phase {found.phase}" if found.phase else ""
     times = f", {found.incidents} times" if found.incidents > 1 else ""
     say(f"  {found.category}{phase}{times}")
-    for name, text in (("Why", _explanation(found)), ("Fix", found.fix)):
+    for name, text in (("Why", found.explanation), ("Fix", found.fix)):
         if text:
             say(f"{name}: {clean(text)}")
     if found.change and (found.change.flags or found.change.env):
@@ -330,12 +330,3 @@ def say_diagnosis(found: Diagnosis) -> None:
         )
     if found.victims:
         say(f"  follows from it: {len(found.victims)} more")
-
-
-def _explanation(found: Diagnosis) -> str:
-    """The summary without the message, which stands above it already."""
-    if found.root is None:
-        return found.summary
-    first = found.root.message.strip().partition("\n")[0][:200]
-    head = f"{found.root.type}: {first}" if first else found.root.type
-    return found.summary.removeprefix(f"{head} - ")

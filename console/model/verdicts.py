@@ -114,3 +114,12 @@ class Diagnosis:
     victims: tuple[str, ...] = ()
     incomplete: bool = False
     incidents: int = 1
+
+    @property
+    def explanation(self) -> str:
+        """The summary without the root's own message, for where that stands beside it."""
+        if self.root is None:
+            return self.summary
+        first = self.root.message.strip().partition("\n")[0][:200]
+        head = f"{self.root.type}: {first}" if first else self.root.type
+        return self.summary.removeprefix(f"{head} - ")
