@@ -210,6 +210,7 @@ class Follower:
 
     def _advance(self, data: bytes) -> Piece:
         size = len(data)
+        before = self._guard
         self.offset += size
         self._guard = (self._guard + data)[-GUARD:]
         if self.head_len < HEAD:
@@ -218,7 +219,9 @@ class Follower:
                 self.head_len, self.head_sha = len(head), digest(head)
         self._allowed = max(RING, self._allowed - size)
         self._quiet_since = None
-        if data[:1] == b"\0":  # a hole: somebody emptied the file under a writer without O_APPEND
+        # A hole at the beginning: somebody emptied the file under a writer without O_APPEND.
+        start = min(HEAD, self.offset - size)
+        if data[:1] == b"\0" and not (before + os.pread(self.fd, start, 0)).strip(b"\0"):
             text = data.lstrip(b"\0")
             return Piece(text, "binary", size - len(text))
         return Piece(data)

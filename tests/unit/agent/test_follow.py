@@ -85,6 +85,18 @@ def test_the_last_written_files_are_looked_at(
     rotated.close(files)
 
 
+def test_only_a_hole_at_the_beginning_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    hole, rest = b"\0" * 100_000, b"x" * 99 + b"\0" * 40_000 + b"end\n"
+    for data, gap in ((hole + b"end\n", len(hole)), (rest, 0)):
+        path.write_bytes(data)
+        reading = Reading(path)
+        reading.until(b"end\n")
+        assert reading.data == data[gap:]
+        assert reading.gap == gap
+        reading.follower.close()
+
+
 @pytest.mark.parametrize("names", ["rising", "falling"])
 @pytest.mark.parametrize("tick", [1, 3], ids=["fine", "coarse"])
 def test_many_faults(tmp_path: Path, names: str, tick: int) -> None:
