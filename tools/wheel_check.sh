@@ -24,9 +24,11 @@ echo "are the packages of the wheel"
 bin=$work/venv/bin
 "$bin/specops" --help >/dev/null
 # The agent: a host seen over the local transport.
-"$bin/specops" status --json | "$bin/python" -c '
-import json, sys
-host = json.load(sys.stdin)["hosts"][0]
+# (1 is an answer too: other servers of this machine may be in trouble.)
+"$bin/specops" status --json >status.json || [ $? -eq 1 ]
+"$bin/python" -c '
+import json
+host = json.load(open("status.json"))["hosts"][0]
 assert host["state"] == "ok" and host["cpu"]["memory_total_mib"] > 0, host
 print("specops status, agent: ok")'
 # The demo server, with the shipped weights.
