@@ -91,7 +91,8 @@ async def test_a_server_lives_under_the_console(operations: Operations) -> None:
     assert [s.kind for s in back.steps] == [StepKind.SIGNAL, StepKind.LAUNCH]
     assert [r.outcome for r in await done(operations, back)] == ["ok", "ok"]
     await until(lambda: serves(operations) not in (None, second))
-    assert "8" in operations.fleet.views["here"].runs[0].argv
+    # Records are read anew every few seconds: the process may be known before its run.
+    await until(lambda: "8" in operations.fleet.views["here"].runs[0].argv)
     audited = await operations.audit()
     assert {entry["plan"] for entry in audited} >= {plan.id, back.id}
 

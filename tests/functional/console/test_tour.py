@@ -180,7 +180,7 @@ def test_the_tour_at_80_by_24(tmp_path: Path) -> None:
         console.until("ORPHAN", "launcher")
         console.press("Enter", "Z")  # of this server alone
         while "[ Cancel ]" not in console.any_of("[ Close ]", "[ Cancel ]"):
-            console.until("ORPHAN pid", "seen in one sample")  # says why there is nothing to do yet
+            console.until("ORPHAN pid")  # says why there is nothing to do yet
             console.press("Escape")
             time.sleep(1.0)
             console.press("Z")
