@@ -142,6 +142,21 @@ def tour(folder: Path, width: int, height: int) -> Iterator[Tour]:
 
 
 def test_the_tour_at_80_by_24(tmp_path: Path) -> None:
+    """By real keys in a real terminal: on a machine under load a key can come before its screen."""
+    for attempt in range(3):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        try:
+            _tour_at_80_by_24(folder)
+        except AssertionError as error:
+            print(f"tour, attempt {attempt + 1}: {error}")
+            if attempt == 2:
+                raise
+        else:
+            return
+
+
+def _tour_at_80_by_24(tmp_path: Path) -> None:
     with tour(tmp_path, 80, 24) as console:
         console.until("1 host", "pair", "stopped", "L launch")
         console.filter("server:pair")  # other tests' zombies may be on this machine
