@@ -63,21 +63,34 @@ def choose(
     *,
     kinds: Collection[ZombieKind] = (),
     named: Collection[str] = (),
+    snapshot: Snapshot | None = None,
 ) -> Chosen:
-    """Those a kill takes on: the killable, of the given kinds if any, and foreign ones if named."""
+    """Those a kill takes on: the killable, of the given kinds if any, and foreign ones if named.
+
+    With the ``snapshot`` of the verdicts a named one that naming does not lift is left out too.
+    """
     chosen: list[Zombie] = []
     skipped: list[tuple[Zombie, str]] = []
+    table = Table(snapshot) if snapshot is not None else None
     for zombie in zombies:
         is_named = zombie.id in named or str(zombie.pid) in named
         if named and not is_named:
             skipped.append((zombie, "not named"))
         elif kinds and zombie.kind not in kinds:
             skipped.append((zombie, f"not of kind {', '.join(kinds)}"))
+        elif is_named and (why := _stays(zombie, table)):
+            skipped.append((zombie, why))
         elif zombie.killable or (is_named and may_be_named(zombie)):
             chosen.append(zombie)
         else:
             skipped.append((zombie, zombie.why_not or "not killable"))
     return Chosen(tuple(chosen), tuple(skipped))
+
+
+def _stays(zombie: Zombie, table: Table | None) -> str | None:
+    """Why no name makes it a target, where its process is there to be looked at."""
+    head = table.get(zombie.process) if table and zombie.process else None
+    return untouchable(head, table.snapshot) if table and head else None
 
 
 def may_be_named(zombie: Zombie) -> bool:
@@ -119,7 +132,7 @@ def plan_kill(
     """
     options = options or KillOptions()
     servers = servers or {}
-    chosen = choose(zombies, named=options.named).zombies
+    chosen = choose(zombies, named=options.named, snapshot=snapshot).zombies
     recorded = {run.run_id: run for run in runs}
     group = _Group()
     scopes: list[Scope] = []

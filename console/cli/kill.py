@@ -10,10 +10,11 @@ import click
 
 from console.cli.common import Answer, Cli, ask, common, confirm, connected, run_async
 from console.cli.output import mib, paint, print_json, say, warn
-from console.errors import HostError, SpecopsError, UsageError, worst
+from console.errors import HostError, Refused, SpecopsError, UsageError, worst
 
 if TYPE_CHECKING:
     from console.actions.audit import AuditLog
+    from console.actions.kill import Chosen
     from console.config import Config
     from console.config.presets import Presets
     from console.model import Host, HostView, Plan, StepResult, Zombie, ZombieKind
@@ -204,11 +205,20 @@ async def _carry_out(
 
 
 def _chosen_count(work: Work, kinds: tuple[ZombieKind, ...], named: tuple[str, ...]) -> int:
+    return len(_chosen(work.view, kinds, named).zombies) if work.view is not None else 0
+
+
+def _chosen(view: HostView, kinds: tuple[ZombieKind, ...], named: tuple[str, ...]) -> Chosen:
+    """What of a host's verdicts the kill takes on, as the plan did."""
     from console.actions.kill import choose
 
-    if work.view is None:
-        return 0
-    return len(choose(work.view.zombies, kinds=kinds, named=named).zombies)
+    return choose(view.zombies, kinds=kinds, named=named, snapshot=view.snapshot)
+
+
+def _refused(work: Work, kinds: tuple[ZombieKind, ...], named: tuple[str, ...]) -> bool:
+    """Whether something that was named stays: that is an answer of its own, not a success."""
+    skipped = _chosen(work.view, kinds, named).skipped if work.view is not None else ()
+    return any({z.id, str(z.pid)} & set(named) for z, _ in skipped)
 
 
 def _is_clean(work: Work) -> bool:
@@ -237,6 +247,7 @@ def _report(
         if work.plan is not None:
             steps += plan_to_json(work.plan)["steps"]
     codes = [3 for work in works if isinstance(work.error, HostError) and work.plan is None]
+    codes += [Refused.exit_code for work in works if _refused(work, kinds, named)]
     if dry_run:
         codes.append(int(bool(steps)))
     else:
@@ -259,7 +270,6 @@ def _host_document(
     work: Work, kinds: tuple[ZombieKind, ...], named: tuple[str, ...], dry_run: bool
 ) -> dict[str, Any]:
     """One host of the contract's document; ``freed_mib`` null is not known."""
-    from console.actions.kill import choose
     from console.actions.plan import zombie_to_json
 
     if work.view is None:
@@ -267,7 +277,7 @@ def _host_document(
             "name": work.host.name, "killed": [], "skipped": [], "freed_mib": None,
             "clean": False, "error": str(work.error),
         }  # fmt: skip
-    chosen = choose(work.view.zombies, kinds=kinds, named=named)
+    chosen = _chosen(work.view, kinds, named)
     clean = not dry_run and (not chosen.zombies or _is_clean(work))
     killed = chosen.zombies if clean else ()
     last = work.results[-1].detail if work.results else ""

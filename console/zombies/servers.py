@@ -166,8 +166,10 @@ def _hung(instance: Instance, world: World, moving: str | None) -> Zombie | None
     probe, policy = instance.probe, world.policy
     if probe is None or not probe.failed:
         return None
-    # CPU is no sign of life here: ranks that wait for each other in NCCL spin at 100 %.
-    if moving is not None and "core" not in moving:
+    # CPU is no sign of life here: ranks that wait for each other in NCCL spin at 100 %. Nor is what
+    # the helpers of a stopped rank do: nothing of theirs can make it answer.
+    stopped = any(rank.state == "T" for rank in instance.ranks)
+    if moving is not None and "core" not in moving and not stopped:
         return None
     silent, still = instance.log_silent_s, probe.tokens_still_s
     for value in (silent, still):

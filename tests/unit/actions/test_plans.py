@@ -134,6 +134,18 @@ def test_a_foreign_one_goes_only_when_named() -> None:
     assert _plan("stuck-io", named=frozenset({"i101"})).steps == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "typed", "why"),
+    [("foreign-xorg", "f500", "never-kill"), ("foreign-namespace", "500", "namespace")],
+)
+def test_a_name_does_not_make_a_target_of_what_stays(name: str, typed: str, why: str) -> None:
+    """What the plan leaves alone is not counted as taken on, or it would be reported as killed."""
+    case, found = _case(name)
+    chosen = choose(found, named=[typed], snapshot=case.snapshot)
+    assert chosen.zombies == ()
+    assert [reason for _, reason in chosen.skipped if why in reason]
+
+
 def test_choose_says_why_it_leaves_the_rest() -> None:
     _, found = _case("headless-all")
     chosen = choose(found)
