@@ -123,7 +123,9 @@ class Lab:
     def save(self) -> None:
         """Write what was seen so far."""
         body = {"facts": self.facts, "rows": [row.__dict__ for row in self.rows]}
-        (self.out / f"{self.part}.json").write_text(json.dumps(body, indent=1, default=str) + "\n")
+        (self.out / f"{self.part}.json").write_text(
+            self.neutral(json.dumps(body, indent=1, default=str)) + "\n"
+        )
 
     def attempt(self, title: str, step: Callable[[], None]) -> None:
         """One step; what it raises becomes a row, and the part goes on."""

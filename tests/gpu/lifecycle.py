@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -87,9 +88,10 @@ def kill_in_capture(lab: Lab) -> None:
             _, rank = tree(lab, "captured")
             os.kill(rank, signal.SIGKILL)
             text = log.read_bytes()
+            begun = len(re.findall(rb"Capture [a-z ]*graph begin", text))
+            ended = len(re.findall(rb"Capture [a-z ]*graph end", text))
             lab.check("scheduler killed during graph capture", f"kill -9 {rank}", "it captures",
-                      "captures" if b"Capture cuda graph end" not in text else "was done",
-                      b"fired up" not in text)  # fmt: skip
+                      f"{begun} begun, {ended} ended", begun > ended)  # fmt: skip
             return
         time.sleep(0.2)
     raise RuntimeError("no graph capture was seen")
@@ -126,13 +128,18 @@ def look(lab: Lab, port: int) -> None:
 def die(lab: Lab, memory: Memory, name: str, who: str) -> None:
     """Kill -9 the launcher or the scheduler; memory, what is left, what status says."""
     launcher, rank = tree(lab, name)
-    family = {launcher, *children(launcher)}
+    titles = {launcher: name, **children(launcher)}
+    family = set(titles)
     held, before, at = memory.held(family), gpu_memory(), time.monotonic()
     os.kill(launcher if who == "launcher" else rank, signal.SIGKILL)
     lag = memory.lag(at, family, 20)
     lab.check(f"memory after kill -9 of the {who}", f"kill -9, NVML at 20 Hz (it held {held:.0f} MiB)",
               f"{before - held:.0f} MiB of {before:.0f}", f"{lag} s", lag is not None)  # fmt: skip
-    left = {pid: state for pid in family if (state := proc_state(pid)) not in ("", "Z")}
+    left = {
+        f"{pid} {titles[pid][:80]}": state
+        for pid in family
+        if (state := proc_state(pid)) not in ("", "Z")
+    }
     row = servers.of(lab, name) or {}
     lab.check(f"status after kill -9 of the {who}", "specops status", "failed or stopped, not ready",
               f"{json.dumps(brief(row, 'phase', 'health', 'diagnosis'))}, processes left: {left}",
@@ -184,6 +191,9 @@ def kill_frozen(lab: Lab) -> None:
               json.dumps(brief(row, "phase", "health", "diagnosis")), row.get("health") != "ok")  # fmt: skip
     code, document, seconds = lab.specops("zombies", "gpu", timeout=90)
     lab.keep("zombies-frozen", document)
+    lab.facts["frozen_family"] = children(lab.facts["frozen_pid"])
+    if log := servers.log_of(lab, "frozen"):
+        lab.keep_log(str(log), "lifecycle-frozen-still")
     kinds = [z["kind"] for z in document["hosts"][0]["zombies"]]
     lab.check("zombies", "specops zombies", "hung, in ≤ 35 s", f"{kinds}, {seconds:.1f} s",
               "hung" in kinds and seconds <= 35)  # fmt: skip

@@ -72,7 +72,7 @@ def fields(lab: Lab) -> None:
             theirs = smi(names)[0]
         keys = ("index", "uuid", "name", "memory_used_mib", "memory_total_mib", "utilization_pct",
                 "power_w", "temperature_c")  # fmt: skip
-        slack = (0, 0, 0, NO_BYTES, 1, 100, 25, 3)  # a GPU's load and power change between looks
+        slack = (0, 0, 0, NO_BYTES, 1, 10, 25, 3)  # a GPU's load and power change between looks
         for key, value, off in zip(keys, theirs, slack, strict=True):
             same = (
                 str(ours[key]) == value if not off else abs(float(ours[key]) - float(value)) <= off

@@ -48,10 +48,11 @@ def report(folder: Path) -> str:
         lines += [notes.read_text().strip(), ""]
     for part, body in parts.items():
         good = sum(row["ok"] for row in body["rows"])
-        seconds = body["facts"].get("seconds", "cut off")
+        seconds = body["facts"].get("seconds")
+        end = "cut off before its end" if seconds is None else f"{seconds} s"
         lines += [f"## {TITLES[part]}", "",
                   f"`make test-gpu PART={part}`: {good} of {len(body['rows'])} as expected, "
-                  f"{seconds} s.", "", *table(body["rows"]), ""]  # fmt: skip
+                  f"{end}.", "", *table(body["rows"]), ""]  # fmt: skip
     return "\n".join(lines)
 
 
