@@ -11,7 +11,16 @@ from console.model import Phase
 from console.phases import Learned, PhaseMachine, learn, limit_s, remaining_s
 from tests.unit.diagnosis.cases import DATA
 
-REAL = sorted((DATA / "sglang-0.5.12-h200").glob("*.log"))
+REAL = [
+    path
+    for path in sorted((DATA / "sglang-0.5.12-h200").glob("*.log"))
+    if "phases" in json.loads(path.with_suffix(".json").read_text("utf-8"))["expect"]
+]
+"""Logs of real runs whose boundaries were read off by hand; other answers name only the root."""
+
+
+def test_the_logs_with_boundaries_are_there() -> None:
+    assert len(REAL) >= 6
 
 
 def fed(text: str, engine: str | None = None) -> PhaseMachine:
