@@ -52,7 +52,9 @@ def _signal_one(
         why = identity.never_signal(pid, seen, session, above) or _other_run(pid, seen, run_id)
         if why:
             return _outcome("denied", why)
-        return _send(pid, start, descriptor, number)
+        if identity.all_threads_gone(pid, start):
+            return _outcome("gone", "finished; its parent has not read its status")
+        return _send(pid, descriptor, number)
     finally:
         if descriptor is not None:
             os.close(descriptor)
@@ -74,7 +76,7 @@ def _other_run(pid: int, seen: proc.Stat, run_id: Any) -> str | None:
     return "it is not of run {}".format(str(run_id)[:64])
 
 
-def _send(pid: int, start: int, descriptor: int | None, number: int) -> dict[str, str]:
+def _send(pid: int, descriptor: int | None, number: int) -> dict[str, str]:
     try:
         if descriptor is None:
             os.kill(pid, number)
@@ -84,8 +86,6 @@ def _send(pid: int, start: int, descriptor: int | None, number: int) -> dict[str
         return _outcome("gone", "")
     except OSError as error:
         return _outcome("denied", error.strerror or "the host refused")
-    if identity.all_threads_gone(pid, start):
-        return _outcome("signalled", "already finished")
     return _outcome("signalled", "")
 
 
