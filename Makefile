@@ -61,7 +61,7 @@ contracts: $(VENV)/.test
 
 # The agent runs on whatever python3 a host has.
 agent-language: $(VENV)/.test
-	$(BIN)/vermin --no-tips --no-parse-comments --violations -t=3.8- console/agent console/hostprobe.py
+	$(BIN)/vermin --no-tips --no-parse-comments --violations -t=3.8- console/agent console/planning/hostprobe.py
 
 pytest: $(VENV)/.test
 	$(BIN)/pytest $(XDIST)

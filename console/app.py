@@ -32,7 +32,7 @@ from console.screens.ports import ActionsPort, FleetPort, Player
 from console.screens.prompts import ScreenPrompts
 from console.screens.reloading import Reloading
 from console.terminal import leave_on_signals
-from console.trend import Sample, Trends
+from console.watch.trend import Sample, Trends
 from widgets.fleet import memory_share, utilization
 
 Opener = Callable[[ScreenPrompts], Awaitable[tuple[FleetPort, ActionsPort]]]

@@ -20,9 +20,9 @@ from typing import Any
 
 import httpx
 
-from console import probe
 from console.errors import ActionFailed
 from console.text import clean
+from console.watch import probe
 
 PERCENTILES = (50, 90, 99)
 T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)

@@ -6,9 +6,9 @@ import re
 
 from rich.cells import set_cell_size
 
-from console.loglines import Kind, rank_of
-from console.logsearch import Matcher, Search
-from console.logstore import LogStore
+from console.logs.lines import Kind, rank_of
+from console.logs.search import Matcher, Search
+from console.logs.store import LogStore
 from widgets.paint import Line, width_of
 
 GUTTER = 2

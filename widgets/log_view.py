@@ -11,8 +11,8 @@ import time
 
 from textual.message import Message
 
-from console.logsearch import Matcher, Search
-from console.logstore import LogStore
+from console.logs.search import Matcher, Search
+from console.logs.store import LogStore
 from widgets.log_rows import GUTTER, Rows, across, cut, draw, fold_line
 from widgets.paint import EMPTY, Line, Painted, width_of
 

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from console import probe
 from console.actions.codec import decode, encode
 from console.actions.launch import config_text
 from console.actions.steps import Context, Handler, Outcome
@@ -25,12 +24,13 @@ from console.model import (
     StepKind,
     Target,
 )
+from console.planning.secretstore import resolve
 from console.remote import HostFileError, Launch, Remote
 from console.runners.settings import REFERENCE
 from console.runners.systemd import systemctl
-from console.secretstore import resolve
 from console.text import clean
-from console.watching import Watched, Watcher
+from console.watch import probe
+from console.watch.watching import Watched, Watcher
 from console.zombies.family import Scope
 
 PORT_S = 5.0

@@ -10,7 +10,6 @@ from console.actions.codec import encode
 from console.actions.journal import new_plan_id
 from console.actions.kill import KillOptions, plan_kill
 from console.actions.launch import again, launch_step, start_step
-from console.attribution import Found
 from console.model import (
     Health,
     Host,
@@ -27,6 +26,7 @@ from console.model import (
     ZombieKind,
 )
 from console.runners.systemd import systemctl
+from console.watch.attribution import Found
 
 BOUND_S = 60.0
 """Requests under way get so long to finish, and then the server from SIGTERM to SIGKILL.

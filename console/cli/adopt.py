@@ -119,9 +119,9 @@ def launcher(snapshot: Snapshot, pid: int, uid: int, host: str) -> Process:
         UsageError: there is no such process, or it is no model server.
         Refused: it belongs to another user.
     """
-    from console.attribution import looks_like_server
     from console.preflight import from_argv
     from console.text import clean
+    from console.watch.attribution import looks_like_server
 
     by_pid = {p.id.pid: p for p in snapshot.processes}
     process = by_pid.get(pid)
@@ -151,7 +151,7 @@ def launcher(snapshot: Snapshot, pid: int, uid: int, host: str) -> Process:
 def _unmanaged(
     config: Config, host: str, process: Process, snapshot: Snapshot, runs: list[Run]
 ) -> None:
-    from console.attribution import find
+    from console.watch.attribution import find
 
     if process.run_id is not None:
         raise UsageError(f"process {process.id.pid} was launched by specops", hint="specops runs")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from console.bench import Level, Ratio
     from console.config import Config
     from console.model import Plan, Server
-    from console.planner import Planner
+    from console.planning.planner import Planner
     from console.remote import Remote
     from console.runners.settings import Choice
 
@@ -102,9 +102,9 @@ async def run_levels(
         ActionFailed: the server does not complete.
         HostError: the link is lost.
     """
-    from console import probe
-    from console.attribution import find
     from console.bench import measure, warm_up
+    from console.watch import probe
+    from console.watch.attribution import find
 
     newest = find(server, await remote.runs(), await remote.snapshot()).run
     key = api_key(server)
@@ -134,8 +134,8 @@ def api_key(server: Server) -> str | None:
     Raises:
         ConfigError: it does, and nothing on this machine knows it.
     """
+    from console.planning.secretstore import resolve
     from console.runners.settings import REFERENCE
-    from console.secretstore import resolve
 
     value = server.args.get("api-key")
     if not isinstance(value, str) or not value.startswith(REFERENCE):
@@ -199,10 +199,10 @@ def history_path(host: str) -> Path:
 
 async def _against(cli: Cli, name: str, load: Load, other: str, rounds: int, *, yes: bool) -> int:
     from console.actions.audit import AuditLog
-    from console.attribution import find
     from console.bench import compare
-    from console.planner import Planner
+    from console.planning.planner import Planner
     from console.runners.settings import Choice, choose
+    from console.watch.attribution import find
 
     config, presets, audit = cli.config(), cli.presets(), AuditLog()
     server = config.server(name)
@@ -259,7 +259,7 @@ async def relaunch(
 
 async def _checked(planner: Planner, server: Server, choice: Choice) -> Plan:
     """The plan of a relaunch; ``PreflightFailed`` where the rules say that it would fail."""
-    from console.planner import Options
+    from console.planning.planner import Options
 
     plan = await planner.relaunch(server, choice, Options())
     errors = [f.message for f in plan.findings if f.severity.value == "error"]

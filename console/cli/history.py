@@ -240,7 +240,7 @@ async def _carry_out(
     from console.actions.audit import AuditLog
     from console.actions.executor import Executor
     from console.actions.serving import Serving
-    from console.enginecheck import ask_engine
+    from console.planning.enginecheck import ask_engine
 
     tell = (lambda _line: None) if cli.json else (lambda line: warn(f"  {line}"))
     handlers = Serving(config.servers, engine_check=ask_engine).handlers()

@@ -128,8 +128,8 @@ async def _plan(
     deep: bool,
 ) -> tuple[Plan, HostView]:
     """A plan for one host; a start that only lacks being watched is watched long enough."""
-    from console.observe import Depth, Observer
-    from console.planner import Planner
+    from console.planning.planner import Planner
+    from console.watch.observe import Depth, Observer
 
     planner = Planner(remote, config, presets, audit.user)
     observer = Observer(remote, config.servers_on(remote.host.name))
@@ -183,7 +183,7 @@ async def _carry_out(
 ) -> None:
     """Run one host's plan; a lost link is that host's failure and nobody else's."""
     from console.actions.executor import Executor
-    from console.planner import Planner
+    from console.planning.planner import Planner
 
     assert work.plan is not None
     try:

@@ -25,8 +25,8 @@ from console.errors import worst
 if TYPE_CHECKING:
     from console.config import Config
     from console.model import Host, HostView, ServerState, Zombie
-    from console.observe import Depth
     from console.remote import Remote
+    from console.watch.observe import Depth
 
 BAR = 20
 
@@ -40,7 +40,7 @@ def status(cli: Cli, names: tuple[str, ...]) -> int:
     Exit status 1 when a server has failed or there are zombies, 3 when a host is lost.
     """
     from console.cli.documents import any_zombie, lost_host, status_host
-    from console.observe import Depth
+    from console.watch.observe import Depth
 
     config = cli.config()
     answers = run_async(look(config, cli.select(config, names), Depth.QUICK, twice=False))
@@ -71,7 +71,7 @@ def zombies(cli: Cli, names: tuple[str, ...], quick: bool) -> int:
     Exit status 1 when there are any (processes of others do not count).
     """
     from console.cli.documents import any_zombie, zombies_host
-    from console.observe import Depth
+    from console.watch.observe import Depth
 
     config = cli.config()
     depth = Depth.QUICK if quick else Depth.DEEP
@@ -110,7 +110,7 @@ async def look(
     config: Config, hosts: list[Host], depth: Depth, *, twice: bool
 ) -> list[Answer[HostView]]:
     """Look at hosts, all at once."""
-    from console.observe import Observer
+    from console.watch.observe import Observer
 
     async def question(remote: Remote) -> HostView:
         observer = Observer(remote, config.servers_on(remote.host.name))

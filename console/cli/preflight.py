@@ -155,8 +155,8 @@ def read_text(name: str) -> str:
 async def _online(
     cli: Cli, name: str, preset: str | None, nccl: str | None, version: str | None, *, ask: bool
 ) -> Judged:
-    from console.enginecheck import engine_findings
-    from console.hostfacts import gather, replaced_by
+    from console.planning.enginecheck import engine_findings
+    from console.planning.hostfacts import gather, replaced_by
     from console.preflight import check
 
     config = cli.config()
@@ -194,7 +194,7 @@ async def planned(
     Raises:
         UsageError: a preset does not exist, or a container is to be judged by its name.
     """
-    from console.planner import Planner
+    from console.planning.planner import Planner
     from console.preflight import from_argv
     from console.runners.settings import choose
 

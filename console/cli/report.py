@@ -151,8 +151,8 @@ def _masked_command(run: Run, values: tuple[str, ...]) -> tuple[list[str], dict[
 
 def secrets_of(run: Run) -> tuple[str, ...]:
     """The values that this machine knows of the secrets that the run names."""
+    from console.planning.secretstore import resolve
     from console.runners.settings import REFERENCE
-    from console.secretstore import resolve
 
     found: list[str] = []
     for value in run.env.values():

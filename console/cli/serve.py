@@ -15,7 +15,7 @@ from console.errors import PreflightFailed, UsageError
 
 if TYPE_CHECKING:
     from console.model import Plan, Server, ServerState
-    from console.planner import Planner
+    from console.planning.planner import Planner
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def watch(cli: Cli, server: str, timeout: float | None) -> int:
 
 async def _serve(cli: Cli, action: str, name: str, asked: Asked) -> int:
     from console.actions.audit import AuditLog
-    from console.planner import Planner
+    from console.planning.planner import Planner
 
     check_asked(asked)
     config = cli.config()
@@ -132,7 +132,7 @@ async def _serve(cli: Cli, action: str, name: str, asked: Asked) -> int:
 
 async def _plan(planner: Planner, action: str, server: Server, asked: Asked) -> Plan:
     from console.actions.launch import WATCH_S
-    from console.planner import Options
+    from console.planning.planner import Options
     from console.runners.settings import choose
 
     if action == "stop":
@@ -242,7 +242,7 @@ def _say_plan(plan: Plan) -> None:
 async def _watch(cli: Cli, name: str, bound_s: float | None) -> int:
     from console.cli.documents import phases_to_json
     from console.diagnosis import diagnosis_to_json
-    from console.watching import Watcher
+    from console.watch.watching import Watcher
 
     config = cli.config()
     server = config.server(name)

@@ -99,7 +99,7 @@ def engine_check(plan: Plan) -> EngineCheck | None:
     """How to ask the host's own engine, where the plan has a step that asks."""
     if not any(step.kind is StepKind.PREFLIGHT for step in plan.steps):
         return None
-    from console.enginecheck import ask_engine
+    from console.planning.enginecheck import ask_engine
 
     return ask_engine
 
@@ -156,7 +156,7 @@ async def _rollback(
     remote: Remote, config: Config, audit: AuditLog, plan: Plan, cli: Cli
 ) -> dict[str, Any]:
     """Start the last run that served, after ending what is left of the failed one."""
-    from console.planner import Planner
+    from console.planning.planner import Planner
 
     server = config.server(plan.server or "")
     served = [run for run in await remote.runs() if run.server == server.name and has_served(run)]

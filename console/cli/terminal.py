@@ -15,7 +15,7 @@ from console.errors import UsageError
 if TYPE_CHECKING:
     from console.config import Config
     from console.config.presets import Presets
-    from console.recording import Recorder
+    from console.history.recording import Recorder
     from console.screens.ports import ActionsPort, FleetPort
     from console.screens.prompts import ScreenPrompts
 
@@ -63,13 +63,13 @@ def _connect(
     read_only: bool,
     recorder: Recorder | None,
 ) -> tuple[FleetPort, ActionsPort]:
-    from console.fleet import Fleet
-    from console.operations import Operations
+    from console.planning.operations import Operations
+    from console.watch.fleet import Fleet
 
     fleet = Fleet(config, prompts, read_only=read_only)
     if recorder is None:
         return fleet, Operations(fleet, config, presets)
-    from console.recorded import Recorded
+    from console.history.recorded import Recorded
 
     fleet.subscribe(recorder.view)
     return fleet, Recorded(recorder, fleet, config, presets)
@@ -88,13 +88,13 @@ def _first_steps(config: Config, cli: Cli) -> str:
 def _recorder(path: Path | None) -> Recorder | None:
     if path is None:
         return None
-    from console.recording import Recorder
+    from console.history.recording import Recorder
 
     return Recorder(path)
 
 
 def _replay(cli: Cli, path: Path) -> int:
-    from console.replay import Replay
+    from console.history.replay import Replay
     from console.terminal import run
 
     played = Replay(path)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual.containers import Container
 from textual.widget import Widget
 
-from console.logstore import LogStore
+from console.logs.store import LogStore
 from console.screens.base import Rule
 from console.screens.filtering import TablePlace
 from console.screens.following import Following

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Protocol
 
 from console.errors import SpecopsError
-from console.logstore import LogStore
+from console.logs.store import LogStore
 from console.remote import LogChunk, LogSource
 from widgets.log_view import LogView
 from widgets.words import safe
@@ -27,7 +27,7 @@ SETTLE_S = 0.25
 
 
 class Tail(Protocol):
-    """What gives the chunks of a log: ``ActionsPort.tail`` or ``console.localtail.tail``."""
+    """What gives the chunks of a log: ``ActionsPort.tail`` or ``console.logs.localtail.tail``."""
 
     def __call__(
         self, host: str, source: LogSource, *, last_lines: int | None = None

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.widget import Widget
 
-from console import follower
 from console.errors import SpecopsError
-from console.logsearch import Matcher
-from console.logstore import LogStore
+from console.logs import follower
+from console.logs.search import Matcher
+from console.logs.store import LogStore
 from console.remote import LogSource
 from console.screens.base import Movable, Place
 from console.screens.following import Following, Tail

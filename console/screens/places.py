@@ -77,7 +77,7 @@ class Places:
 
     def file(self, path: Path) -> None:
         """To a file of this machine, as a log."""
-        from console.localtail import tail  # noqa: PLC0415 - when opened
+        from console.logs.localtail import tail  # noqa: PLC0415 - when opened
         from console.remote import LogSource  # noqa: PLC0415
         from console.screens.log import LogScreen  # noqa: PLC0415
 

@@ -1,6 +1,7 @@
 """What the screens need from the rest of the house: live views, plans, logs, commands.
 
-``console.fleet.Fleet`` and ``console.operations.Operations`` implement these; tests hand in a fake.
+``console.watch.fleet.Fleet`` and ``console.planning.operations.Operations`` implement these;
+tests hand in a fake.
 Every method may raise a ``SpecopsError``, which the screens show as one line.
 """
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual.containers import Container
 from textual.widget import Widget
 
-from console.logstore import LogStore
+from console.logs.store import LogStore
 from console.model import HostView, Phase, Run, Server, ServerState
 from console.screens.base import Movable, Place, Rule
 from console.screens.following import Following

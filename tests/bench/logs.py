@@ -21,8 +21,8 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from console.logsearch import Matcher
-from console.logstore import LogStore
+from console.logs.search import Matcher
+from console.logs.store import LogStore
 from widgets.log_view import LogView
 
 LINES = int(os.environ.get("BENCH_LINES", "1000000"))

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from console.attribution import argv_port, find, looks_like_server
 from console.model import Process, ProcessId, Run, Runner, Server, Snapshot
+from console.watch.attribution import argv_port, find, looks_like_server
 
 BOOT = "b"
 SERVER = Server("k25", "h", engine="sglang", port=30000, model="/m")

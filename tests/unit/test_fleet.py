@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from console import fleet as fleet_module
 from console.config import Config
 from console.errors import AgentError, AuthError, HostError
-from console.fleet import Fleet
 from console.model import Host, HostState, HostView, Snapshot
-from console.observe import Depth
 from console.session import Headless
+from console.watch import fleet as fleet_module
+from console.watch.fleet import Fleet
+from console.watch.observe import Depth
 
 
 class FakeRemote:

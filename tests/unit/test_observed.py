@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from console.model import Process, ProcessId, Snapshot
-from console.observed import Kept, Tokens, load, save
+from console.watch.observed import Kept, Tokens, load, save
 from console.zombies.stillness import Stillness
 
 ONE = ProcessId(7, 70, "boot")
@@ -14,7 +14,7 @@ ONE = ProcessId(7, 70, "boot")
 
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("console.observed.state_dir", lambda: tmp_path)
+    monkeypatch.setattr("console.watch.observed.state_dir", lambda: tmp_path)
     return tmp_path
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from console.model import Server
-from console.probe import Metrics, address, from_prometheus, from_server_info
+from console.watch.probe import Metrics, address, from_prometheus, from_server_info
 
 SGLANG = """# HELP sglang:spec_accept_length mean
 # TYPE sglang:spec_accept_length gauge

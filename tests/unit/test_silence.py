@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from console.silence import Silence, is_a_look
+from console.watch.silence import Silence, is_a_look
 
 LOOK = '[2026-11-29 17:{m:02d}:00] INFO:     127.0.0.1:4 - "GET /metrics HTTP/1.1" 200 OK'
 WORK = "[2026-11-29 17:{m:02d}:00 TP0] Decode batch, #running-req: 1, #token: 45"

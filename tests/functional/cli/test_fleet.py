@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from console import fleet as fleet_module
 from console.config import Config
-from console.fleet import Fleet
 from console.model import Host, HostState, HostView
-from console.operations import Operations
+from console.planning.operations import Operations
 from console.session import Headless
+from console.watch import fleet as fleet_module
+from console.watch.fleet import Fleet
 
 
 @pytest.fixture

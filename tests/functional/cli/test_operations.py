@@ -13,11 +13,11 @@ from console.actions.audit import AuditLog
 from console.config import load
 from console.config.presets import load_presets
 from console.errors import ActionFailed, Refused, UsageError
-from console.fleet import Fleet
 from console.model import Change, HostState, Phase, Plan, ServerState, StepKind, StepResult
-from console.operations import Operations
+from console.planning.operations import Operations
 from console.remote import LogSource
 from console.session import Headless
+from console.watch.fleet import Fleet
 from tests.functional.cli.conftest import free_port
 
 pytestmark = pytest.mark.server

@@ -11,7 +11,7 @@ import pytest
 from console.cli.root import COMMANDS
 from tests.functional.cli.conftest import Command
 
-HEAVY = ("textual", "asyncssh", "httpx", "torch", "pydantic", "console.observe", "asyncio")
+HEAVY = ("textual", "asyncssh", "httpx", "torch", "pydantic", "console.watch.observe", "asyncio")
 
 
 def test_help_imports_nothing_heavy_and_names_every_command() -> None:

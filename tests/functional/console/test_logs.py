@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from console.errors import HostError, UsageError
-from console.localtail import tail
+from console.logs.localtail import tail
 from console.remote import Cursor, LogChunk, LogSource
 from console.screens.log import LogScreen
 from tests.functional.console import fake

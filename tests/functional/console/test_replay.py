@@ -15,11 +15,11 @@ from textual.pilot import Pilot
 from console.app import SpecopsApp
 from console.cli.terminal import bundled_recording
 from console.config import Config
+from console.history.recording import Recorder
+from console.history.replay import Replay
 from console.keys import REPLAY, TABLE
 from console.model import Cpu, Health, Host, HostState, HostView, Phase, ServerState, Snapshot
-from console.recording import Recorder
 from console.remote import Cursor, LogChunk, LogSource
-from console.replay import Replay
 from tests.functional.console.fake import run_of
 from widgets.words import server_word
 

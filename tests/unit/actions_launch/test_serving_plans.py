@@ -19,7 +19,6 @@ from console.actions.launch import (
 from console.actions.plan import changes_host, plan_from_journal, plan_to_journal
 from console.actions.relaunch import plan_relaunch
 from console.actions.stop import BOUND_S, SHORT_BOUND_S, plan_stop
-from console.attribution import find
 from console.cli.serving_run import has_served, summarise, timings
 from console.config.presets import load_presets
 from console.errors import UsageError
@@ -45,6 +44,7 @@ from console.preflight.units import parse_unit
 from console.runners.prepare import Ground
 from console.runners.settings import Choice, merge
 from console.runners.systemd import Unit
+from console.watch.attribution import find
 
 HOST = Host("h")
 SERVER = Server("k", "h", engine="sglang", model="/m", draft="/d", port=8000,

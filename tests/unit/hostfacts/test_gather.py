@@ -12,10 +12,10 @@ from typing import Any, cast
 
 import pytest
 
-from console import enginecheck, hostfacts
 from console.errors import Refused
-from console.hostfacts import Replaced, gather
 from console.model import Cpu, Gpu, GpuProcess, Host, Process, ProcessId, Snapshot
+from console.planning import enginecheck, hostfacts
+from console.planning.hostfacts import Replaced, gather
 from console.preflight import HostFacts, LaunchCommand, ModelFacts, check, from_argv
 from console.remote import Completed, FileStat, HostFileError, Remote
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from console import hostprobe
+from console.planning import hostprobe
 
 SOURCE = Path(hostprobe.__file__)
 

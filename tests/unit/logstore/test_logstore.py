@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from console.errors import UsageError
-from console.loglines import Kind, body_of, classify_line, rank_of
-from console.logsearch import Matcher, Search
-from console.logstore import MAX_LINE, LogStore
+from console.logs.lines import Kind, body_of, classify_line, rank_of
+from console.logs.search import Matcher, Search
+from console.logs.store import MAX_LINE, LogStore
 
 CASES = Path(__file__).parents[2] / "data" / "cases"
 

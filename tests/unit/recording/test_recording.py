@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from console.errors import ConfigError, Refused, UsageError
+from console.history.recording import Recorder
+from console.history.replay import Replay
 from console.model import Cpu, Host, HostState, HostView, Process, ProcessId, Snapshot
-from console.recording import Recorder
 from console.remote import Cursor, LogChunk, LogSource
-from console.replay import Replay
 
 
 def process(pid: int, cpu: int = 0, argv: tuple[str, ...] = ("python3",)) -> Process:

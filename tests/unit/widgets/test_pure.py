@@ -27,7 +27,7 @@ from console.model import (
 from console.notices import Notice, Notices
 from console.screens.differing import flags_of
 from console.screens.places import shell_argv
-from console.trend import Sample, Trends
+from console.watch.trend import Sample, Trends
 from tests.functional.console import fake
 from widgets import bars, fleet, process
 from widgets.detail import detail_lines

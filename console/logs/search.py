@@ -1,4 +1,4 @@
-"""Search and filter a :class:`~console.logstore.LogStore` in steps too short to be felt. Pure."""
+"""Search and filter a :class:`~console.logs.store.LogStore` in steps too short to be felt. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 
 from console.errors import UsageError
-from console.logstore import LogStore
+from console.logs.store import LogStore
 
 SLICE = 64 * 1024
 """Bytes that one step looks at: a few milliseconds for a regular expression."""

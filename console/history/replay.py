@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 
 from console.actions.codec import decode
 from console.errors import ConfigError, Refused, SpecopsError
+from console.history.recording import FORMAT
 from console.model import Finding, Host, HostView, Plan, StepResult
-from console.recording import FORMAT
 from console.remote import Cursor, LogChunk, LogSource
 from console.screens.ports import Output
 

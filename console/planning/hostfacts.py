@@ -1,8 +1,8 @@
 """Facts for preflight, asked of a connected host: all at once, each bounded, unknown stays unknown.
 
-One short program (:mod:`console.hostprobe`) looks at paths, model folders and environments with
-the host's own python; another asks the engine's interpreter for versions. A read-only session may
-run neither: then the two configs and the paths are read through the agent, the rest is unknown.
+One short program (:mod:`console.planning.hostprobe`) looks at paths, model folders and environments
+with the host's own python; another asks the engine's interpreter for versions. A read-only session
+may run neither: then the two configs and the paths are read through the agent, the rest is unknown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from console.attribution import find, looks_like_server
 from console.errors import ActionFailed, Refused, UsageError
 from console.model import Gpu, Process, Run, Server, Snapshot
 from console.preflight import (
@@ -33,6 +32,7 @@ from console.preflight.settings import Settings, resolve
 from console.preflight.tables import select
 from console.remote import Remote
 from console.text import clean
+from console.watch.attribution import find, looks_like_server
 
 BOUND_S = 2.0
 """Seconds one question may take; a host that is slower leaves that fact unknown."""
@@ -183,7 +183,9 @@ async def _probe(
 ) -> dict[str, Any]:
     if not wanted:
         return {}
-    program = resources.files("console").joinpath("hostprobe.py").read_text(encoding="utf-8")
+    program = (
+        resources.files("console.planning").joinpath("hostprobe.py").read_text(encoding="utf-8")
+    )
     argv = (remote.host.python, "-I", "-S", "-c", program)
     return _object(await _ask(remote, argv, stdin=json.dumps(request).encode()))
 

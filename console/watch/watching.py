@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from console import probe
 from console.errors import ActionFailed, ConfigError, HostError, Refused
-from console.eye import Eye, ending
 from console.model import Health, Phase, Run, Server, ServerState, Snapshot
 from console.phases import limit_s
+from console.planning.secretstore import resolve
 from console.remote import Remote, UnitStatus
-from console.secretstore import resolve
+from console.watch import probe
+from console.watch.eye import Eye, ending
 
 TICK_S = 0.3
 FAILED_GRACE_S = 5.0

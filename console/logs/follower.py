@@ -5,8 +5,8 @@ from __future__ import annotations
 from console.model import Phase, Run, Server
 from console.phases import PhaseMachine
 from console.remote import Cursor, HostFileError, LogSource, Remote
-from console.silence import Silence
 from console.text import clean
+from console.watch.silence import Silence
 
 FIRST_LINES = 20_000
 """Of a log longer than :data:`WHOLE_BYTES`, so many last lines are read at first."""

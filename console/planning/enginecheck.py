@@ -15,8 +15,8 @@ from console.actions.codec import decode, encode
 from console.config import state_dir
 from console.config.presets import write_atomically
 from console.errors import ActionFailed, Refused, SpecopsError
-from console.hostfacts import configs, engine_version
 from console.model import Finding
+from console.planning.hostfacts import configs, engine_version
 from console.preflight import HostFacts, LaunchCommand, ModelFacts, from_argv
 from console.preflight.engine_check import (
     ENV,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from console.loglines import FRAMES, JUMPS, Kind, classify_line, interesting
+from console.logs.lines import FRAMES, JUMPS, Kind, classify_line, interesting
 from console.text import clean
 
 BLOCK = 256 * 1024

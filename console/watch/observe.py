@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import IntEnum
 
-from console import probe
-from console.eye import Eye
 from console.model import HostState, HostView, Run, Server, Snapshot
-from console.observed import Kept, load, save
 from console.remote import Remote
+from console.watch import probe
+from console.watch.eye import Eye
+from console.watch.observed import Kept, load, save
 from console.zombies import Policy, classify
 from console.zombies.stillness import Stillness
 

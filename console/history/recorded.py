@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from console.operations import Operations
-from console.recording import Recorder
+from console.history.recording import Recorder
+from console.planning.operations import Operations
 from console.remote import LogChunk, LogSource
 
 

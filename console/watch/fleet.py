@@ -12,9 +12,9 @@ from dataclasses import replace
 from console.config import Config
 from console.errors import AgentError, AuthError, HostError, SpecopsError
 from console.model import Host, HostState, HostView
-from console.observe import Depth, Observer
 from console.remote import Remote
 from console.session import Prompts, connect
+from console.watch.observe import Depth, Observer
 
 INTERVAL_S = 1.0
 STALE_AFTER_S = 2 * INTERVAL_S

@@ -17,12 +17,12 @@ from console.actions.serving import Serving
 from console.config import Config
 from console.config.presets import Presets
 from console.errors import HostError, Refused, UsageError
-from console.fleet import Fleet
 from console.model import Finding, Plan, ServerState, StepKind, StepResult, ZombieKind
-from console.planner import Options, Planner
+from console.planning.planner import Options, Planner
 from console.remote import Cursor, LogChunk, LogSource, Remote
 from console.runners.settings import Choice
 from console.screens.ports import Output
+from console.watch.fleet import Fleet
 
 COMMAND_S = 60.0
 RECONNECT_S = 2.0
@@ -209,6 +209,6 @@ def _engine_check(plan: Plan) -> Any:
     """How to ask the host's own engine, where the plan has a step that asks."""
     if not any(step.kind is StepKind.PREFLIGHT for step in plan.steps):
         return None
-    from console.enginecheck import ask_engine  # noqa: PLC0415 - only launches need it
+    from console.planning.enginecheck import ask_engine  # noqa: PLC0415 - only launches need it
 
     return ask_engine

@@ -21,11 +21,9 @@ from console.actions.launch import (
 from console.actions.relaunch import plan_relaunch
 from console.actions.serving import mark
 from console.actions.stop import plan_stop
-from console.attribution import Found
 from console.config import Config
 from console.config.presets import Presets
 from console.errors import ActionFailed, AgentError, UsageError
-from console.ground import read_unit, survey
 from console.model import (
     Finding,
     Health,
@@ -41,12 +39,14 @@ from console.model import (
     Zombie,
     ZombieKind,
 )
-from console.observe import Depth, Observer
+from console.planning.ground import read_unit, survey
+from console.planning.secretstore import resolve
 from console.preflight import check, from_argv
 from console.remote import Remote
 from console.runners.prepare import Ground
 from console.runners.settings import Choice, merge
-from console.secretstore import resolve
+from console.watch.attribution import Found
+from console.watch.observe import Depth, Observer
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class Planner:
 
     async def findings(self, start: Start, seen: Seen) -> tuple[Finding, ...]:
         """Own rules over the launch and the facts of its host; the engine is asked later."""
-        from console.hostfacts import Replaced, gather  # noqa: PLC0415 - only launches need it
+        from console.planning.hostfacts import Replaced, gather  # noqa: PLC0415 - only launches need it
 
         command = from_argv(start.argv, start.run.env, start.run.cwd)
         facts = await gather(

@@ -12,11 +12,9 @@ from typing import Any
 
 import httpx
 
-from console import probe
-from console.attribution import Found, find
 from console.diagnosis import diagnose
 from console.errors import ActionFailed
-from console.follower import LogFollower, source_of
+from console.logs.follower import LogFollower, source_of
 from console.model import (
     Diagnosis,
     Health,
@@ -27,9 +25,11 @@ from console.model import (
     ServerState,
     Snapshot,
 )
-from console.observed import Tokens
 from console.phases import Learned, learn
 from console.remote import Cursor, ExitStatus, LogSource, Remote
+from console.watch import probe
+from console.watch.attribution import Found, find
+from console.watch.observed import Tokens
 from console.zombies import Attempt, Probe
 from console.zombies.stillness import Stillness
 

@@ -1,0 +1,1 @@
+"""Sessions kept in a file and played again."""

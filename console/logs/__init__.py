@@ -1,0 +1,1 @@
+"""Reading a server's log: following, storing, searching; nothing here draws."""

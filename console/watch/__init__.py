@@ -1,0 +1,1 @@
+"""Looking at hosts again and again: samples, health, silence, and what they say of each server."""
