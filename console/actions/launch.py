@@ -105,6 +105,7 @@ def start_unit(
         draft=_value(made.argv, "--speculative-draft-model-path") or server.draft,
         speculative=settings.speculative,
         nccl=settings.nccl,
+        preset=settings.preset,
     )
     return Start(run, settings, unit_steps(run, unit, made), _unit_summary(unit, made))
 
@@ -112,7 +113,7 @@ def start_unit(
 def start_again(old: Run, unit: Unit | None, *, host: str, by: str, now: float) -> Start:
     """An earlier launch once more, exactly as it was: the way back to what has served."""
     run = replace(again(old), host=host, launched_by=by, launched_at=now)
-    settings = Settings(speculative=old.speculative, nccl=old.nccl)
+    settings = Settings(speculative=old.speculative, nccl=old.nccl, preset=old.preset)
     if unit is None:
         return Start(run, settings, (launch_step(run),), (f"as run {old.run_id}",))
     own = {name: value for name, value in old.env.items() if name != RUN_VARIABLE}
@@ -133,6 +134,7 @@ def again(run: Run) -> Run:
         outcome=None,
         ended_at=None,
         phases=(),
+        failure="",
         adopted=False,
     )
 

@@ -321,7 +321,7 @@ async def start_unit(step: Step, context: Context) -> Outcome:
     remote = context.remote
     begun = any(r.run_id == run.run_id and r.outcome is None for r in await remote.runs())
     if not begun:
-        fresh = replace(run, outcome=None, ended_at=None, phases=())
+        fresh = replace(run, outcome=None, ended_at=None, phases=(), failure="")
         await remote.save_run(await _at_start(remote, fresh, await remote.snapshot()))
     await remote.run((*manager, "reset-failed", unit), timeout_s=10.0)  # fails where nothing failed
     done = await remote.run(step.argv, timeout_s=step.timeout_s)

@@ -124,6 +124,7 @@ async def run_levels(
         "model": (newest.model if newest else "") or server.model,
         "speculative": newest.speculative if newest else server.speculative,
         "nccl": newest.nccl if newest else server.nccl,
+        "preset": newest.preset if newest else None,
     }
     return found, ran
 
@@ -212,7 +213,7 @@ async def _against(cli: Cli, name: str, load: Load, other: str, rounds: int, *, 
         if run is None:
             hint = f"specops relaunch {name} first"
             raise UsageError(f"no run of {name} is recorded to compare with", hint=hint)
-        first = Choice(speculative=run.speculative, nccl=run.nccl)
+        first = Choice(speculative=run.speculative, nccl=run.nccl, preset=run.preset)
         if _label(first) == _label(second):
             raise UsageError(f"{name} runs with {other} already", hint="name another preset")
         confirm(f"Relaunch {name} {2 * rounds} times on {server.host}?", yes=yes)

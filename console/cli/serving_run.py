@@ -16,7 +16,7 @@ from console.cli.output import duration, print_json, say, warn
 from console.cli.serve import Asked, StateLine, document, say_end
 from console.diagnosis import diagnosis_to_json
 from console.errors import SpecopsError
-from console.model import Plan, Run, ServerState, StepKind, StepResult
+from console.model import Plan, ServerState, StepKind, StepResult
 
 if TYPE_CHECKING:
     from console.actions.audit import AuditLog
@@ -159,7 +159,7 @@ async def _rollback(
     from console.planning.planner import Planner
 
     server = config.server(plan.server or "")
-    served = [run for run in await remote.runs() if run.server == server.name and has_served(run)]
+    served = [r for r in await remote.runs() if r.server == server.name and r.served]
     if not served:
         return {"outcome": "refused", "detail": "no run of it is known to have served"}
     last = max(served, key=lambda run: run.launched_at)
@@ -185,11 +185,6 @@ def _say(plan: Plan, results: list[StepResult], report: dict[str, Any], seconds:
         say(f"{name} {word} after {duration(seconds)}  {detail}")
     if report["exit_code"]:
         warn(f"plan {plan.id}: specops resume {plan.id}, or specops undo {plan.id}")
-
-
-def has_served(run: Run) -> bool:
-    """Whether a run was ever ready: its outcome may have been overwritten by its end since."""
-    return run.outcome == "ready" or any(name == "ready" for name, _ in run.phases)
 
 
 def notify(config: Config, report: dict[str, Any]) -> None:

@@ -102,7 +102,8 @@ class Run:
     ``env`` holds ``secret:NAME`` in place of secrets. ``baseline_mib`` is the device memory in
     use before the launch: GPU index to MiB, -1 for the machine itself. ``log_offset`` are the
     bytes that the log held before the launch, ``log_cursor`` the journal's last entry then.
-    ``launched_at`` and ``ended_at`` are seconds since 1970 on the host's clock.
+    ``launched_at`` and ``ended_at`` are seconds since 1970 on the host's clock. ``preset`` is the
+    server preset; ``failure`` the root of its failure in one line, once that was read.
     """
 
     run_id: str
@@ -130,6 +131,13 @@ class Run:
     phases: tuple[tuple[str, float], ...] = ()
     log_offset: int = 0
     log_cursor: str = ""
+    preset: str | None = None
+    failure: str = ""
+
+    @property
+    def served(self) -> bool:
+        """Whether it was ever ready; its outcome may have been overwritten by its end since."""
+        return self.outcome == "ready" or any(name == "ready" for name, _ in self.phases)
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,7 @@ def prepare(
         draft=_text(flags.get("speculative-draft-model-path")),
         speculative=settings.speculative,
         nccl=settings.nccl,
+        preset=settings.preset,
     )
     return Prepared(run, settings, config_path, hidden)
 

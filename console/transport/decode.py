@@ -245,13 +245,13 @@ def run(row: Mapping[str, Any]) -> Run:
         int(key): _number(item) for key, item in (found.get("baseline_mib") or {}).items()
     }
     found["phases"] = tuple((_text(name), _number(s)) for name, s in found.get("phases") or ())
+    found["failure"] = _text(found.get("failure") or "")
     ended = row.get("exit")
     if ended is not None and found.get("ended_at") is None:
         status = exit_status(ended)
         found["ended_at"] = status.ended_at
-        found["outcome"] = found.get("outcome") or (
-            "exited" if status.code is None else f"exit {status.code}"
-        )
+        if found.get("outcome") in (None, "ready"):  # it served, and then it ended by itself
+            found["outcome"] = "exited" if status.code is None else f"exit {status.code}"
     return Run(**found)
 
 

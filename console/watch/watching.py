@@ -13,6 +13,7 @@ from console.model import Health, Phase, Run, Server, ServerState, Snapshot
 from console.phases import limit_s
 from console.planning.secretstore import resolve
 from console.remote import Remote, UnitStatus
+from console.text import clean, mask
 from console.watch import probe
 from console.watch.eye import Eye, ending
 
@@ -21,6 +22,10 @@ FAILED_GRACE_S = 5.0
 """A server that has logged its end but still runs gets so long to go down by itself."""
 LOW_ACCEPT = 1.05
 """Accept length counts the bonus token: at 1.0 the target takes none of the draft's tokens."""
+AFTER_START = frozenset({Phase.READY, Phase.DRAINING, Phase.STOPPED, Phase.FAILED})
+"""Phases that are no part of a start: their time says nothing of how long one takes."""
+FAILURE_CHARS = 200
+"""Of a failure's root so much is kept with the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,16 +209,18 @@ class Watcher:
         took = tuple(
             (span.phase.value, round(span.seconds, 3))
             for span in watched.state.phases
-            if span.seconds is not None
+            if span.seconds is not None and span.phase not in AFTER_START
         )
         outcome = watched.outcome
-        if outcome == "ready":
-            took += (("ready", 0.0),)  # kept when its later end overwrites the outcome
         fresh = next((r for r in await self.remote.runs() if r.run_id == run.run_id), run)
-        if fresh.outcome in ("stopped", "killed"):
+        if fresh.outcome in ("stopped", "killed") or outcome == "stopped":
             return
+        told = any(span.phase is Phase.READY for span in watched.state.phases)
+        if outcome == "ready" or told or fresh.served:
+            took += (("ready", 0.0),)  # kept when its later end overwrites the outcome
+        kept = replace(fresh, phases=took, outcome=outcome, failure=failure_of(watched))
         try:
-            await self.remote.save_run(replace(fresh, phases=took, outcome=outcome))
+            await self.remote.save_run(kept)
         except (Refused, ActionFailed):  # a record that cannot be kept is no failure of the server
             return
 
@@ -221,3 +228,14 @@ class Watcher:
         """End open probes; the connection is the caller's."""
         self.eye.close()
         await self._client.aclose()
+
+
+def failure_of(watched: Watched) -> str:
+    """Why a start failed, in the one line that its run's record keeps; empty where it did not."""
+    if watched.outcome not in ("failed", "stalled"):
+        return ""
+    said = watched.state.diagnosis
+    if said is None or said.root is None:
+        return clean(watched.detail, limit=FAILURE_CHARS)
+    text = f"{said.root.type}: {said.root.message}".strip().partition("\n")[0]
+    return mask(clean(text, limit=FAILURE_CHARS))

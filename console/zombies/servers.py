@@ -249,7 +249,7 @@ def ready_limit(instance: Instance, world: World) -> tuple[float, float | None]:
     learned = [
         sum(seconds for _, seconds in run.phases)
         for run in world.known.runs
-        if run.server == instance.name and run.phases and run.outcome == "ready"
+        if run.server == instance.name and run.phases and run.served
     ]
     if instance.name in policy.learned_ready_s:
         learned.append(policy.learned_ready_s[instance.name])

@@ -19,7 +19,7 @@ from console.actions.launch import (
 from console.actions.plan import changes_host, plan_from_journal, plan_to_journal
 from console.actions.relaunch import plan_relaunch
 from console.actions.stop import BOUND_S, SHORT_BOUND_S, plan_stop
-from console.cli.serving_run import has_served, summarise, timings
+from console.cli.serving_run import summarise, timings
 from console.config.presets import load_presets
 from console.errors import UsageError
 from console.model import (
@@ -230,7 +230,7 @@ def test_how_a_plan_ended_is_one_word_and_one_code(
 
 def test_a_run_that_served_is_known_after_its_end() -> None:
     run = started()
-    assert not has_served(run)
-    assert not has_served(replace(run, outcome="stopped", phases=(("args", 1.0),)))
-    assert has_served(replace(run, outcome="stopped", phases=(("args", 1.0), ("ready", 0.0))))
-    assert has_served(replace(run, outcome="ready"))
+    assert not run.served
+    assert not replace(run, outcome="stopped", phases=(("args", 1.0),)).served
+    assert replace(run, outcome="stopped", phases=(("args", 1.0), ("ready", 0.0))).served
+    assert replace(run, outcome="ready").served
