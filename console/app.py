@@ -159,6 +159,8 @@ class SpecopsApp(App[None], inherit_bindings=False):
     def view_changed(self, view: HostView) -> None:
         """A new view of a host; drawn with the next tick."""
         name = view.host.name
+        if name not in self.config.hosts:
+            return  # the last word of a host that hosts.yaml no longer has
         self.views[name] = view
         self._dirty = True
         if view.seen_at is None:
@@ -194,7 +196,7 @@ class SpecopsApp(App[None], inherit_bindings=False):
         return load_presets(self.hosts_file)
 
     def configure(self, config: Config) -> None:
-        """Take over an edited hosts.yaml: servers, keys, theme and notifications, at once.
+        """Take over an edited hosts.yaml: hosts, servers, keys, theme, notifications, at once.
 
         Raises:
             ConfigError: keys that clash; nothing is changed then.
@@ -207,6 +209,13 @@ class SpecopsApp(App[None], inherit_bindings=False):
             self.config = config
             self.theme = self._first_theme()
         self.config = config
+        self.views = {
+            name: seen if (seen := self.views.get(name)) and seen.host == host
+            else _unseen(config, name)
+            for name, host in config.hosts.items()
+        }  # fmt: skip
+        if self.fleet is not None:
+            self.fleet.configure(config)
         self._dirty = True
 
     # ---- saying

@@ -76,6 +76,11 @@ def size(count: int | None) -> str:
     return f"{value:.1f} TiB"
 
 
+def counted(count: int, name: str) -> str:
+    """A count with its noun: ``1 host``, ``3 hosts``."""
+    return f"{count} {name}{'s' * (count != 1)}"
+
+
 def number(value: float | None, digits: int = 0) -> str:
     """A number, ``?`` when unknown."""
     return "?" if value is None else f"{value:,.{digits}f}".replace(",", " ")

@@ -153,7 +153,15 @@ def load_presets(hosts_file: Path | None = None) -> Presets:
     Raises:
         ConfigError: a preset file that cannot be read; the others are not silently used instead.
     """
-    folder = (hosts_file.parent if hosts_file else config_dir()) / "presets"
+    return read_folder((hosts_file.parent if hosts_file else config_dir()) / "presets")
+
+
+def read_folder(folder: Path) -> Presets:
+    """Shipped presets and those of a folder, as the files are now.
+
+    Raises:
+        ConfigError: a preset file that cannot be read.
+    """
     found: dict[tuple[str, str], Preset] = {}
     shipped = Path(str(resources.files("console") / "data" / "presets"))
     for root, origin in ((shipped, "shipped"), (folder, "")):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from console.actions.codec import decode
+from console.config import Config
 from console.errors import ConfigError, Refused, SpecopsError
 from console.history.recording import FORMAT
 from console.model import Finding, Host, HostView, Plan, StepResult
@@ -136,6 +137,9 @@ class Replay:
         for name, view in self._views.items():
             if host in (None, name):
                 self._publish(view)
+
+    def configure(self, config: Config) -> None:
+        """Nothing: a recording has the hosts that it has."""
 
     # -- the player
 

@@ -15,7 +15,7 @@ from console.actions.executor import Executor
 from console.actions.journal import PlanRecord, find, to_resume
 from console.actions.serving import Serving
 from console.config import Config
-from console.config.presets import Presets
+from console.config.presets import Presets, read_folder
 from console.errors import HostError, Refused, UsageError
 from console.model import Finding, Plan, ServerState, StepKind, StepResult, ZombieKind
 from console.planning.planner import Options, Planner
@@ -54,14 +54,15 @@ class Operations:
         self.tell = tell
         self._resumed: dict[str, PlanRecord] = {}
 
-    def _planner(self, host: str) -> Planner:
-        return Planner(
-            self.fleet.remote(host), self.fleet.config, self.presets, self.audit_log.user
-        )
+    async def _planner(self, host: str) -> Planner:
+        """With the presets as their files are now: one may have been saved a moment ago."""
+        remote = self.fleet.remote(host)
+        presets = await asyncio.to_thread(read_folder, self.presets.folder)
+        return Planner(remote, self.fleet.config, presets, self.audit_log.user)
 
     async def plan(self, action: str, host: str, server: str | None = None, **options: Any) -> Plan:
         """What an action would do; see :class:`console.screens.ports.ActionsPort`."""
-        planner = self._planner(host)
+        planner = await self._planner(host)
         if action == "kill":
             return await planner.kill(tuple(options["processes"]))
         if action == "kill-zombies":
@@ -116,7 +117,7 @@ class Operations:
             Refused: read-only, the host's lock is taken, or things have changed since.
         """
         remote = self.fleet.remote(plan.host)
-        planner = self._planner(plan.host)
+        planner = await self._planner(plan.host)
         serving = Serving(
             self.fleet.config.servers, engine_check=_engine_check(plan), tell=self.tell
         )

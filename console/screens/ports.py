@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from console.config import Config
 from console.model import Finding, HostView, Plan, StepResult
 from console.remote import LogChunk, LogSource
 
@@ -45,6 +46,10 @@ class FleetPort(Protocol):
 
     def refresh(self, host: str | None = None) -> None:
         """Sample one host (or all) now, and reconnect a lost one without waiting."""
+        ...
+
+    def configure(self, config: Config) -> None:
+        """Take over an edited hosts.yaml: leave hosts that are gone, connect to new ones."""
         ...
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from console.errors import SpecopsError
+from widgets.bars import counted
 
 if TYPE_CHECKING:
     from console.app import SpecopsApp
@@ -34,7 +35,11 @@ class Reloading:
             return
         self._looked_at = now
         stamp = self._stamp()
-        if stamp is None or stamp == self._seen:
+        if stamp is None or stamp == self._seen or self._app.player is not None:
+            return
+        if running := self._app.doing.running:  # its host may be the one that changes
+            what = ", ".join(f"{plan.action} on {plan.host}" for plan in running.values())
+            self._app.say(f"hosts.yaml was edited: taken over when {what} has ended", "warn")
             return
         self._seen = stamp
         self._reload()
@@ -45,12 +50,9 @@ class Reloading:
         app = self._app
         try:
             config = load(app.config.path)
-            before = app.config.hosts
             app.configure(config)
         except SpecopsError as error:
             app.say(f"hosts.yaml not taken over: {error}", "bad")
             return
-        if config.hosts != before:
-            app.say("hosts.yaml taken over; its changed hosts from the next start on", "warn")
-        else:
-            app.say(f"hosts.yaml taken over: {len(config.servers)} servers", "ok")
+        counts = (counted(len(config.hosts), "host"), counted(len(config.servers), "server"))
+        app.say(f"hosts.yaml taken over: {', '.join(counts)}", "ok")

@@ -133,7 +133,9 @@ class Fleet:
         self.read_only = read_only
         self._members = {name: Member(self, host) for name, host in config.hosts.items()}
         self._listeners: list[Listener] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._started = False
 
     @property
     def views(self) -> Mapping[str, HostView]:
@@ -157,18 +159,29 @@ class Fleet:
 
     async def start(self) -> None:
         """Begin; returns at once."""
-        self._tasks = [
-            asyncio.create_task(member.run(), name=f"host {name}")
-            for name, member in self._members.items()
-        ]
+        self._started = True
+        self._run_all()
+
+    def _run_all(self) -> None:
+        for name, member in self._members.items():
+            if name not in self._tasks:
+                self._tasks[name] = asyncio.create_task(member.run(), name=f"host {name}")
+
+    def _leave(self, name: str) -> None:
+        """End the task of a host, which closes its connection."""
+        task = self._tasks.pop(name, None)
+        if task is not None:
+            task.cancel()
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
 
     async def stop(self) -> None:
         """Close every connection; bounded."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=STOP_S)
-        self._tasks = []
+        self._started = False
+        for name in tuple(self._tasks):
+            self._leave(name)
+        if self._leaving:
+            await asyncio.wait(tuple(self._leaving), timeout=STOP_S)
 
     def refresh(self, host: str | None = None) -> None:
         """Look at one host or all now; a lost one is connected to without waiting."""
@@ -177,8 +190,23 @@ class Fleet:
                 member.wake.set()
 
     def configure(self, config: Config) -> None:
-        """Take over an edited hosts.yaml: servers at once, hosts from the next start on."""
+        """Take over an edited hosts.yaml, at once.
+
+        Hosts that are gone are left, new ones are connected to, changed ones both; the others keep
+        their connection and take over their servers with the next look.
+        """
         self.config = config
+        former, self._members = self._members, {}
+        for name, host in config.hosts.items():
+            known = former.pop(name, None)
+            if known is not None and known.host != host:
+                self._leave(name)
+                known = None
+            self._members[name] = known or Member(self, host)
+        for name in former:
+            self._leave(name)
+        if self._started:
+            self._run_all()
         self.refresh()
 
     def remote(self, host: str) -> Remote:

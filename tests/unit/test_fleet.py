@@ -175,3 +175,39 @@ async def test_stop_closes_every_connection_and_listeners_end(world: World, flee
     before = len(seen)
     await asyncio.sleep(0.05)
     assert len(seen) == before
+
+
+async def test_an_edited_file_is_taken_over_host_by_host(world: World, fleet: Fleet) -> None:
+    await fleet.start()
+    await until(lambda: all(v.state is HostState.OK for v in fleet.views.values()))
+    kept, changed = (fleet.remote(name) for name in ("a", "b"))
+    hosts = {
+        "c": Host("c", transport="local"),
+        "b": Host("b", transport="local", labels=("new",)),
+        "a": Host("a", transport="local"),
+    }
+    fleet.configure(Config(Path("hosts.yaml"), hosts=hosts))
+    assert list(fleet.views) == ["c", "b", "a"]
+    await until(lambda: all(v.state is HostState.OK for v in fleet.views.values()))
+    assert fleet.remote("a") is kept, "a host that did not change keeps its connection"
+    assert fleet.remote("b") is not changed
+    assert fleet.views["b"].host.labels == ("new",)
+    assert [r.host.name for r in world.remotes if r.closed] == ["b"]
+    fleet.configure(Config(Path("hosts.yaml"), hosts={"c": hosts["c"]}))
+    assert list(fleet.views) == ["c"]
+    await until(lambda: sum(r.closed for r in world.remotes) == 3)
+    with pytest.raises(HostError):
+        fleet.remote("a")
+    await fleet.stop()
+    assert all(r.closed for r in world.remotes)
+
+
+async def test_a_file_edited_before_the_start_connects_to_nothing(
+    world: World, fleet: Fleet
+) -> None:
+    fleet.configure(Config(Path("hosts.yaml"), hosts={"c": Host("c", transport="local")}))
+    await asyncio.sleep(0)
+    assert world.tries == {}
+    await fleet.start()
+    await until(lambda: fleet.views["c"].state is HostState.OK)
+    assert world.tries == {"c": 1}

@@ -110,3 +110,14 @@ async def test_what_cannot_be_done_is_one_error(operations: Operations) -> None:
     with pytest.raises(Refused):
         await done(operations, replace(plan, id=f"{plan.id}-x"))
     operations.fleet.read_only = False
+
+
+async def test_a_preset_saved_meanwhile_can_be_launched_with(operations: Operations) -> None:
+    known = operations.presets
+    mine = replace(known.get("speculative", "eagle3-1step"), name="mine")
+    with pytest.raises(UsageError, match="no speculative preset 'mine'"):
+        await operations.plan("launch", "here", "one", speculative="mine")
+    known.save(mine)
+    plan = await operations.plan("launch", "here", "one", speculative="mine")
+    argv = next(step.argv for step in plan.steps if step.kind is StepKind.LAUNCH)
+    assert argv[argv.index("--speculative-num-steps") + 1] == "1"

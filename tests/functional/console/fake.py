@@ -182,6 +182,7 @@ class FakeFleet(FleetPort):
         self._views = views() if shown is None else shown
         self._callbacks: list[Callable[[HostView], None]] = []
         self.refreshed: list[str | None] = []
+        self.configured: list[Config] = []
         self.running = False
 
     @property
@@ -200,6 +201,9 @@ class FakeFleet(FleetPort):
 
     def refresh(self, host: str | None = None) -> None:
         self.refreshed.append(host)
+
+    def configure(self, config: Config) -> None:
+        self.configured.append(config)
 
     def publish(self, view: HostView) -> None:
         """What a poll would do."""

@@ -9,6 +9,7 @@ import pytest
 
 from console.config import load
 from console.errors import ConfigError
+from console.model import Host, HostState, HostView
 from tests.functional.console import fake
 from tests.functional.console.steps import settle, text
 
@@ -23,7 +24,7 @@ servers:
 async def test_edits_of_hosts_yaml(tmp_path: Path) -> None:
     path = tmp_path / "hosts.yaml"
     path.write_text(GOOD, encoding="utf-8")
-    app, *_ = fake.app(config=load(path))
+    app, fleet, _ = fake.app(config=load(path))
     begun = time.monotonic() + 100  # later than the ticks of the application itself
     async with app.run_test(size=(120, 30)) as pilot:
         await settle(pilot)
@@ -35,7 +36,8 @@ async def test_edits_of_hosts_yaml(tmp_path: Path) -> None:
         edited(GOOD + "  k99: {host: ct129, model: /m, port: 8001}\n", 10.0)
         await settle(pilot)
         assert "k99" in text(app)
-        assert "taken over: 2 servers" in text(app)
+        assert "taken over: 1 host, 2 servers" in text(app)
+        assert "k99" in fleet.configured[-1].servers, "the poller has it, not only the screen"
         edited(GOOD + "  k99: {hots: ct129}\n", 20.0)
         await settle(pilot)
         assert "not taken over" in text(app)
@@ -51,6 +53,32 @@ async def test_edits_of_hosts_yaml(tmp_path: Path) -> None:
         await pilot.pause()
         edited(GOOD + "  k99: {host: ct129, model: /m, port: 8001}\n", 41.0)
         assert "k99" not in app.config.servers  # looked less than two seconds ago
+
+
+async def test_hosts_come_and_go_with_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "hosts.yaml"
+    path.write_text(GOOD, encoding="utf-8")
+    app, fleet, actions = fake.app(config=load(path))
+    begun = time.monotonic() + 100
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot)
+        more = GOOD.replace("servers:", "  new1: {address: new1.example}\nservers:")
+        plan = await actions.plan("stop", "ct129", "kimi-k25")
+        app.doing.running[plan.id] = plan
+        path.write_text(more, encoding="utf-8")
+        app.reloading.look(begun + 10)
+        assert "new1" not in app.views, "a plan that runs keeps its host's connection"
+        assert "taken over when stop on ct129 has ended" in app.notices.all[-1].text
+        app.doing.running.clear()
+        app.reloading.look(begun + 20)
+        await settle(pilot)
+        assert list(app.views) == ["ct129", "new1"]
+        assert "new1" in text(app)
+        path.write_text(GOOD, encoding="utf-8")
+        app.reloading.look(begun + 30)
+        fleet.publish(HostView(Host("new1", "new1.example"), HostState.UNREACHABLE, "late word"))
+        await settle(pilot)
+        assert "new1" not in text(app)
 
 
 def test_a_theme_that_does_not_exist_is_one_error() -> None:
