@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import hypothesis
+
 from tests import scale
+
+# A busy machine is no finding: no example has a deadline.
+hypothesis.settings.register_profile("specops", deadline=None)
+hypothesis.settings.load_profile("specops")
 
 pytest_plugins = ["tests.rig.plugin", "tests.nvml.plugin"]
 

@@ -34,10 +34,17 @@ def edited(text: str, trail: Sequence[str], value: Any, *, place: str = "") -> s
         out = text + ("" if not text or text.endswith("\n") else "\n") + _block(trail, value, 0)
     else:
         out = _edit(text, root, list(trail), value)
-    if yaml.safe_load(out) != wanted:
+    if _parsed(out) != wanted:
         hint = "edit it by hand"
         raise ConfigError(f"cannot change {'.'.join(trail)} in place", place=place, hint=hint)
     return out
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return None
 
 
 def _with_value(data: Any, trail: Sequence[str], value: Any, place: str) -> dict[str, Any]:
@@ -97,9 +104,9 @@ def _nested(trail: Sequence[str], value: Any) -> Any:
 
 
 def _flow(value: Any) -> str:
-    """A value on one line."""
-    dumped = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False)
-    return dumped.removesuffix("...\n").strip()
+    """A value on one line, quoted as inside brackets: it may land there."""
+    dumped = yaml.safe_dump([value], default_flow_style=True, width=10**6, sort_keys=False)
+    return dumped.strip()[1:-1]
 
 
 def _block(trail: Sequence[str], value: Any, indent: int) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from console.config.edit import edited, set_value
@@ -83,6 +83,9 @@ def test_what_cannot_be_done_in_place_changes_nothing() -> None:
     ),
     st.one_of(st.integers(), st.booleans(), st.text(st.characters(codec="ascii"), max_size=30)),
 )
+@example(["servers", "one", "model"], "${")
+@example(["servers", "one", "model"], "a: b, c")
+@example(["servers", "two", "draft"], "]}#")
 def test_any_value_survives(trail: list[str], value: object) -> None:
     data = yaml.safe_load(edited(FILE, trail, value))
     for key in trail:
