@@ -60,6 +60,7 @@ class SpecopsApp(App[None], inherit_bindings=False):
         hosts_file: Path | None = None,
         clock: Callable[[], float] = time.time,
         player: Player | None = None,
+        first_run: bool = False,
     ) -> None:
         # With NO_COLOR nothing is translated to greys: no colour is sent at all.
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
@@ -68,6 +69,7 @@ class SpecopsApp(App[None], inherit_bindings=False):
         self._label = label
         self.player = player
         self.hosts_file = hosts_file
+        self.first_run = first_run
         self.now = player.now if player else clock
         self.keys = self._key_map(config)
         self.views: dict[str, HostView] = {}
@@ -128,6 +130,8 @@ class SpecopsApp(App[None], inherit_bindings=False):
         if self.config.note:
             self.say(self.config.note, "warn")
         self.call_after_refresh(self._connect)
+        if self.first_run:
+            self.call_after_refresh(self.places.wizard)
 
     def _connect(self) -> None:
         self.run_worker(self._open(), group="open", exit_on_error=False)

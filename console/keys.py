@@ -280,6 +280,7 @@ OWN_WORDS: Mapping[str, str] = {
     "server": "go to a server",
     "open": "a file of this machine, as a log",
     "theme": "change the colours",
+    "hosts": "choose hosts from ~/.ssh/config and add them to hosts.yaml",
     "export": "write this screen as SVG",
     "q": "quit",
 }

@@ -35,11 +35,13 @@ def run(
     label: str = "",
     hosts_file: Path | None = None,
     player: Player | None = None,
+    first_run: bool = False,
 ) -> int:
     """Run the console in this terminal until the operator leaves; returns the exit code.
 
     ``label`` is shown in the head line (``DEMO``, ``REPLAY``); ``hosts_file`` is an explicit
-    hosts.yaml, beside which presets are kept; ``player`` is the recording that is shown.
+    hosts.yaml, beside which presets are kept; ``player`` is the recording that is shown;
+    ``first_run`` asks which hosts there are.
 
     Raises:
         UsageError: there is no terminal to draw on.
@@ -50,7 +52,8 @@ def run(
     from console.app import SpecopsApp  # noqa: PLC0415 - Textual, only when there is a terminal
 
     app = SpecopsApp(
-        config, opener, read_only=read_only, label=label, hosts_file=hosts_file, player=player
-    )
+        config, opener, read_only=read_only, label=label, hosts_file=hosts_file, player=player,
+        first_run=first_run,
+    )  # fmt: skip
     app.run()
     return app.return_code or 0

@@ -116,20 +116,12 @@ def config_validate(cli: Cli) -> int:
 @common()
 def config_init(cli: Cli, path: Path | None, from_ssh: bool) -> int:
     """Write a first hosts.yaml; never over one that exists."""
-    import os
-
     from console.config import config_dir
+    from console.config.first import write_new
 
     text = _from_ssh() if from_ssh else FIRST
     target = path or cli.hosts or config_dir() / "hosts.yaml"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError as error:
-        hint = "edit it, or name another file"
-        raise UsageError(error.strerror or str(error), place=str(target), hint=hint) from error
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
+    write_new(target, text)
     if cli.json:
         print_json({"written": str(target)})
     else:
@@ -139,19 +131,13 @@ def config_init(cli: Cli, path: Path | None, from_ssh: bool) -> int:
 
 def _from_ssh() -> str:
     """A hosts.yaml of the operator's own ssh configuration; hosts left out are said."""
-    import getpass
+    from console.config.first import ssh_config, ssh_hosts
+    from console.config.sshconfig import document
 
-    from console.config.sshconfig import document, proposals
-
-    source = Path.home() / ".ssh" / "config"
-    try:
-        found = proposals(source.read_text("utf-8", "replace"), getpass.getuser())
-    except OSError as error:
-        hint = "specops config init writes one to fill in"
-        raise UsageError(error.strerror or str(error), place=str(source), hint=hint) from error
+    found = ssh_hosts()
     if not found:
         hint = "only Host entries without wildcards name a host"
-        raise UsageError("names no host", place=str(source), hint=hint)
+        raise UsageError("names no host", place=str(ssh_config()), hint=hint)
     for one in found:
         if one.why_not:
             click.echo(f"{one.name}: left out, {one.why_not}", err=True)

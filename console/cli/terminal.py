@@ -39,10 +39,10 @@ def console(cli: Cli, read_only: bool, replay: Path | None, record: Path | None)
         replay = bundled_recording()
     if replay is not None:
         return _replay(cli, replay)
+    from console.config import shipped_hosts
     from console.terminal import run
 
     config, presets = cli.config(), cli.presets()
-    config = replace(config, note=config.note or _first_steps(config, cli))
     recorder = _recorder(record)
 
     async def opener(prompts: ScreenPrompts) -> tuple[FleetPort, ActionsPort]:
@@ -50,7 +50,10 @@ def console(cli: Cli, read_only: bool, replay: Path | None, record: Path | None)
 
     label = "  ".join(["DEMO"] * cli.demo + ["REC"] * (recorder is not None))
     try:
-        return run(config, opener, read_only=read_only, label=label, hosts_file=cli.hosts)
+        return run(
+            config, opener, read_only=read_only, label=label, hosts_file=cli.hosts,
+            first_run=not cli.demo and config.path == shipped_hosts(),
+        )  # fmt: skip
     finally:
         if recorder is not None:
             recorder.close()
@@ -73,16 +76,6 @@ def _connect(
 
     fleet.subscribe(recorder.view)
     return fleet, Recorded(recorder, fleet, config, presets)
-
-
-def _first_steps(config: Config, cli: Cli) -> str:
-    """What to do about having no hosts.yaml of one's own, when hosts are known to ssh."""
-    from console.config import shipped_hosts
-
-    if cli.demo or config.path != shipped_hosts():
-        return ""
-    known = (Path.home() / ".ssh" / "config").is_file()
-    return "no hosts.yaml of your own yet: specops config init" + " --from-ssh" * known
 
 
 def _recorder(path: Path | None) -> Recorder | None:

@@ -72,6 +72,8 @@ class CommandLine:
         app = self._app
         if word == "export":
             app.places.export()
+        elif word == "hosts":
+            app.places.wizard()
         elif not rest:
             raise UsageError(f"{word} what?", place=f":{word}")
         elif word == "host":

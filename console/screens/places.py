@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from textual.app import SuspendNotSupported
 
-from console.errors import UsageError
+from console.errors import SpecopsError, UsageError
 from console.model import Host
 from console.screens.base import Place
 
@@ -108,6 +108,28 @@ class Places:
 
         self._app.notices.seen()
         self._app.push_screen(notices_reading(self._app.notices))
+
+    def wizard(self) -> None:
+        """Choose hosts: for a first hosts.yaml, or to add some to the one in use."""
+        from console.config import config_dir, shipped_hosts  # noqa: PLC0415 - when opened
+        from console.screens.wizard import Wizard  # noqa: PLC0415
+
+        used = self._app.config.path
+        first = used == shipped_hosts()
+        target = config_dir() / "hosts.yaml" if first else used
+        try:
+            dialog = Wizard(target, existing=None if first else used)
+        except (SpecopsError, OSError) as error:
+            self._app.say(str(error), "bad")
+            return
+        self._app.push_screen(dialog, self._chosen)
+
+    def _chosen(self, written: Path | None) -> None:
+        if written is not None:
+            self._app.reloading.take(written)
+        elif self._app.first_run:
+            self._app.say("later: `:hosts` asks again, specops config init writes one to fill in")
+        self._app.first_run = False
 
     def leave(self) -> None:
         """Quit; while a plan runs only the second time within five seconds."""

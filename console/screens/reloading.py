@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from console.errors import SpecopsError
@@ -44,12 +45,17 @@ class Reloading:
         self._seen = stamp
         self._reload()
 
-    def _reload(self) -> None:
+    def take(self, path: Path) -> None:
+        """Take over a file that the console itself has just written."""
+        self._reload(path)
+        self._seen = self._stamp()
+
+    def _reload(self, path: Path | None = None) -> None:
         from console.config import load  # noqa: PLC0415 - only when the file was edited
 
         app = self._app
         try:
-            config = load(app.config.path)
+            config = load(path or app.config.path)
             app.configure(config)
         except SpecopsError as error:
             app.say(f"hosts.yaml not taken over: {error}", "bad")

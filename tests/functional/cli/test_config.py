@@ -60,11 +60,18 @@ def test_init_from_ssh(specops: Command) -> None:
     assert not target.exists()
     (specops.folder / ".ssh").mkdir()
     (specops.folder / ".ssh" / "config").write_text(
-        "Host gpu1\n  HostName gpu1.example\n  User ops\nHost *\n  Port 2200\n"
+        "Host gpu1\n  HostName gpu1.example\n  User ops\nInclude more.d/*\nHost *\n  Port 2200\n"
     )
+    (specops.folder / ".ssh" / "more.d").mkdir()
+    (specops.folder / ".ssh" / "more.d" / "a").write_text("Host gpu2\n  User root\n")
     assert specops("config", "init", str(target), "--from-ssh").code == 0
     assert specops("config", "validate", "--hosts", str(target)).code == 0
     hosts = specops("config", "print", "--json", "--hosts", str(target)).json["hosts"]
     assert {(h["name"], h["address"], h["user"], h["port"]) for h in hosts.values()} == {
-        ("gpu1", "gpu1.example", "ops", 2200)
-    }
+        ("gpu1", "gpu1.example", "ops", 2200), ("gpu2", "gpu2", "root", 2200),
+    }  # fmt: skip
+    assert target.stat().st_mode & 0o777 == 0o600
+    before = target.read_text()
+    assert specops("config", "init", str(target), "--from-ssh").code == 2
+    assert target.read_text() == before, "never over one that exists"
+    assert [p.name for p in specops.folder.glob(".mine*")] == [], "and nothing lies about"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from console.config import load
-from console.config.sshconfig import document, proposals
+from console.config.sshconfig import document, proposals, with_jumps
 
 TEXT = """\
 User everywhere
@@ -76,3 +77,41 @@ def test_whatever_is_in_it_gives_a_valid_file(text: str) -> None:
         file.write(document(found))
         file.flush()
         assert set(load(Path(file.name)).hosts) == {o.name for o in found if not o.why_not}
+
+
+def test_included_files_count_where_they_stand() -> None:
+    files = {
+        "one": ["Host a\n  User first\nHost b\n  HostName b.example\n"],
+        "inner": ["User inside\nHost c\n  Port 2222\n"],
+        "loop": ["Host d\nInclude loop\n"],
+    }
+    text = (
+        "Include one\nHost a b\n  User late\n  Include inner\n  Port 2200\nInclude loop missing\n"
+    )
+    found = {one.name: one.values for one in proposals(text, "op", lambda w: files.get(w, []))}
+    assert found["a"] == {"address": "a", "user": "first", "port": 2200}
+    assert found["b"] == {"address": "b.example", "user": "late", "port": 2200}
+    assert found["c"] == {"address": "c", "user": "op"}, (
+        "a block within a block needs both to match"
+    )
+    assert found["d"]["user"] == "op"
+
+
+def test_a_jump_host_comes_along_and_one_that_cannot_stand_in_the_file_is_left_to_ssh() -> None:
+    text = (
+        "Host gate\n  ProxyJump outer\nHost outer\nHost gpu\n  ProxyJump gate\n"
+        "Host bad\n  User not/plain\nHost behind\n  ProxyJump bad\nHost alone\n"
+    )
+    found = proposals(text, "op")
+    assert [one.name for one in with_jumps(found, ["gpu"])] == ["gate", "outer", "gpu"]
+    behind = next(one for one in found if one.name == "behind")
+    assert behind.values == {"address": "behind", "transport": "openssh", "user": "op"}
+
+
+@pytest.mark.parametrize("demo", [True, False])
+def test_the_file_holds_what_was_chosen(tmp_path: Path, demo: bool) -> None:
+    path = tmp_path / "hosts.yaml"
+    path.write_text(document(proposals("Host gpu1\n  Port 2222\n", "op"), demo=demo))
+    read = load(path)
+    assert set(read.hosts) == ({"gpu1", "demo"} if demo else {"gpu1"})
+    assert list(read.servers) == (["demo-eagle3"] if demo else [])
