@@ -230,9 +230,10 @@ def warm_up(args: ServerArgs) -> None:
 
 def main() -> None:
     """Entry point."""
-    args = parse()
-    if sglang_engine.wanted(args):
-        sglang_engine.run(sys.argv[1:])
+    argv = sys.argv[1:]
+    if sglang_engine.wanted(argv):
+        sglang_engine.run(argv)
+    args = parse(argv)
     configure(args.log_level)
     if args.check:
         sys.exit(check.run(args))

@@ -28,12 +28,22 @@ _GONE = {
 }
 
 
-def wanted(args: argparse.Namespace) -> bool:
-    """Whether SGLang should compute: asked for, or possible and not refused."""
+def wanted(argv: Sequence[str]) -> bool:
+    """Whether SGLang should compute: asked for, or possible and not refused.
+
+    Only the flags that decide are looked at: the others may be ones that SGLang alone knows.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--engine", default="auto")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_known_args(argv)[0]
+    if args.check:
+        return False
     if args.engine != "auto":
         return bool(args.engine == "sglang")
     has_gpu = Path("/dev/nvidiactl").exists() and args.device != "cpu"
-    return has_gpu and not args.check and importlib.util.find_spec("sglang") is not None
+    return has_gpu and importlib.util.find_spec("sglang") is not None
 
 
 def version() -> tuple[int, ...]:

@@ -171,3 +171,17 @@ def test_translation_for_sglang() -> None:
 def test_sglang_is_missing_here() -> None:
     with pytest.raises(ValueError, match="not installed"):
         sglang_engine.version()
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        ("--engine sglang --flag-of-sglang-alone 1", True),
+        ("--engine=sglang --device cpu", True),
+        ("--engine torch", False),
+        ("--engine sglang --check", False),
+        ("--device cpu", False),
+    ],
+)
+def test_what_only_sglang_knows_is_left_to_it(argv: str, expected: bool) -> None:
+    assert sglang_engine.wanted(argv.split()) is expected
