@@ -6,7 +6,9 @@ connections after the fleet is drawn.
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
@@ -38,6 +40,11 @@ from widgets.fleet import memory_share, utilization
 Opener = Callable[[ScreenPrompts], Awaitable[tuple[FleetPort, ActionsPort]]]
 """Makes the connections; called after the first paint, may import what it likes."""
 
+SETTLED_S = 5.0
+"""When all is loaded it is left out of garbage collections: each held the screen for 45 ms."""
+SWITCH_S = 0.0005
+"""A thread that diagnoses gets the interpreter at each of the dozens of turns between a key and its
+drawing; by default it would keep it for 5 ms each time."""
 REDRAW_S = 0.5
 """How often new values are drawn; keys are drawn at once."""
 
@@ -126,6 +133,8 @@ class SpecopsApp(App[None], inherit_bindings=False):
         self.views = {name: _unseen(self.config, name) for name in self.config.hosts}
         self.push_screen(self.made(Fleet))
         self.set_interval(REDRAW_S, self._tick)
+        sys.setswitchinterval(SWITCH_S)
+        self.set_timer(SETTLED_S, gc.freeze)
         leave_on_signals(self.exit)
         if self.config.note:
             self.say(self.config.note, "warn")

@@ -16,8 +16,9 @@ from console.logs.store import LogStore
 from widgets.log_rows import GUTTER, Rows, across, cut, draw, fold_line
 from widgets.paint import EMPTY, Line, Painted, width_of
 
-_SLICE_S = 0.004
-"""How long a search may hold the event loop at a time."""
+_SLICE_S = 0.002
+_REST_S = 0.001
+"""How long a search holds the event loop, and leaves it: a key takes dozens of its turns."""
 
 
 class LogView(Painted):
@@ -88,22 +89,19 @@ class LogView(Painted):
 
     async def _look(self) -> None:
         """Run searches in slices; between two of them keys and drawing have their turn."""
-        until = time.monotonic() + _SLICE_S
         shown = time.monotonic()
         for search in (self.rows.narrow, self.search):
-            while search is not None and search.step():
+            while search is not None and search.run(_SLICE_S):
                 if search is self.search:
                     self._jump_if_found()
-                now = time.monotonic()
-                if now >= until:
-                    if now - shown > 0.05:
-                        shown = now
-                        if self.rows.narrow is search:
-                            self._redraw()
-                        else:
-                            self.post_message(self.Status())
-                    await asyncio.sleep(0)
-                    until = time.monotonic() + _SLICE_S
+                if (now := time.monotonic()) - shown > 0.05:
+                    shown = now
+                    if self.rows.narrow is search:
+                        self._redraw()
+                    else:
+                        self.post_message(self.Status())
+                await asyncio.sleep(_REST_S)
+        self._jump_if_found()
         self._wanted = 0
         if self.follow:
             self._to_end()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from console.logs.turns import TURNS
 from console.model import Phase, Run, Server
 from console.phases import PhaseMachine
+from console.phases.events import ENDS
 from console.remote import Cursor, HostFileError, LogSource, Remote
 from console.text import clean
-from console.watch.silence import Silence
+from console.watch.silence import Silence, is_work
 
 FIRST_LINES = 20_000
 """Of a log longer than :data:`WHOLE_BYTES`, so many last lines are read at first."""
@@ -120,6 +122,7 @@ class LogFollower:
                 early = max(0, self.skip - (chunk.cursor.offset - len(chunk.data)))
                 self._feed(chunk.data[early:], now)
                 self._cursor = chunk.cursor
+                await TURNS.give()
         except HostFileError as error:
             if not error.missing:
                 raise
@@ -127,8 +130,22 @@ class LogFollower:
             return
         self.silent_s = self._silence.seconds(now, grew_at)
 
+    def _last(self, lines: list[bytes]) -> list[bytes]:
+        """Of what a server writes while it serves: its last stamped line of work, and the rest.
+
+        A busy one writes tens of thousands a second, and no other of them tells anything.
+        """
+        at = len(lines) - 1
+        while at > 0 and not is_work(clean(lines[at], limit=_LINE_BYTES)):
+            at -= 1
+        self.machine.skip(max(0, at))
+        return lines[max(0, at) :]
+
     def _feed(self, data: bytes, now: float) -> None:
-        *whole, self._rest = (self._rest + data).split(b"\n")
+        data = self._rest + data
+        *whole, self._rest = data.split(b"\n")
+        if self.machine.phase is Phase.READY and not any(end in data for end in ENDS):
+            whole = self._last(whole)
         for line in whole:
             text = clean(line.rsplit(b"\r", 1)[-1], limit=_LINE_BYTES)
             self._silence.take(text, now)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+import time
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from functools import partial
 
 from console.errors import UsageError
 from console.logs.store import LogStore
 
 SLICE = 64 * 1024
-"""Bytes that one step looks at: a few milliseconds for a regular expression."""
+"""Bytes that one step looks at, at most: a fraction of a millisecond for plain text."""
+
+LEAST = 4 * 1024
+"""Bytes that one step looks at where the expression is slow."""
 
 
 class Matcher:
@@ -39,19 +45,17 @@ class Matcher:
             if self.regex.match(b""):
                 raise UsageError(f"'{body}' matches everything", hint="say what must be there")
 
-    def offsets(self, data: bytes) -> list[int]:
-        """Where the hits in some bytes begin."""
-        if self.regex is not None:
-            return [match.start() for match in self.regex.finditer(data)]
-        if not self.exact:
-            data = data.lower()
-        needle, step = self.needle, max(1, len(self.needle))
-        out = []
-        at = data.find(needle)
-        while at >= 0:
-            out.append(at)
-            at = data.find(needle, at + step)
-        return out
+    def finder(self, data: bytes) -> Callable[[int], int]:
+        """What finds the next hit in some bytes from an offset on; -1 where there is none."""
+        if self.regex is None:
+            return partial((data if self.exact else data.lower()).find, self.needle)
+        search = self.regex.search
+
+        def find(at: int) -> int:
+            match = search(data, at)
+            return -1 if match is None else match.start()
+
+        return find
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where the hits in a shown line are, for highlighting; none when negated."""
@@ -79,6 +83,7 @@ class Search:
         self.lines = array("I")
         self.position = 0
         self._store = store
+        self._slice = SLICE
 
     @property
     def done(self) -> bool:
@@ -90,6 +95,22 @@ class Search:
         """How much of the store was looked at, 0 to 1."""
         return 1.0 if self.done else self.position / max(1, self._store.whole)
 
+    def run(self, seconds: float) -> bool:
+        """Look on for about so long; False when there is nothing left to look at.
+
+        A slow expression gets smaller slices, so that the time is kept whatever is looked for.
+        """
+        begun = now = time.perf_counter()
+        while now - begun < seconds:
+            if not self.step():
+                return False
+            before, now = now, time.perf_counter()
+            if now - before > seconds / 2:
+                self._slice = max(LEAST, self._slice // 2)
+            elif now - before < seconds / 8:
+                self._slice = min(SLICE, self._slice * 2)
+        return not self.done
+
     def step(self) -> bool:
         """Look at the next slice; False when there is nothing left to look at."""
         if self.done:
@@ -97,22 +118,35 @@ class Search:
         first, data, starts = next(self._store.blocks(self.position))
         at = self.position - first
         begin = starts[at]
-        until = bisect_right(starts, begin + SLICE, lo=at)
+        until = bisect_right(starts, begin + self._slice, lo=at)
         until = max(until - 1, at + 1) if until < len(starts) else len(starts)
         end = starts[until] if until < len(starts) else len(data)
-        hits: list[int] = []
-        last = -1
-        for offset in self.matcher.offsets(bytes(data[begin:end])):
-            line = bisect_right(starts, begin + offset, lo=at, hi=until) - 1
-            if line != last:
-                hits.append(first + line)
-                last = line
+        hits = self._hits(bytes(data[begin:end]), starts, at, until)
         if self.matcher.negated:
             matching = set(hits)
-            hits = [n for n in range(self.position, first + until) if n not in matching]
-        self.lines.extend(hits)
+            hits = [n for n in range(at, until) if n not in matching]
+        self.lines.extend([first + n for n in hits] if first else hits)
         self.position = first + until
         return True
+
+    def _hits(self, data: bytes, starts: array[int], line: int, until: int) -> list[int]:
+        """The lines from ``line`` to ``until`` of a block that match; ``data`` are their bytes.
+
+        After a hit it goes on at the next line, and that one is tried before it is searched for:
+        often enough nearly every line is a hit.
+        """
+        find, begin = self.matcher.finder(data), starts[line]
+        hits: list[int] = []
+        offset = find(0)
+        while offset >= 0:
+            if line + 1 < until and starts[line + 1] <= begin + offset:
+                line = bisect_right(starts, begin + offset, lo=line + 1, hi=until) - 1
+            hits.append(line)
+            line += 1
+            if line >= until:
+                break
+            offset = find(starts[line] - begin)
+        return hits
 
     def after(self, line: int) -> int | None:
         """The next hit behind a line."""

@@ -101,6 +101,13 @@ LITERALS: tuple[tuple[str, Event], ...] = (
     ("Fatal Python error", Event(_B, "failed")),
 )
 
+ENDS: tuple[bytes, ...] = tuple(
+    literal.encode()
+    for literal, event in LITERALS
+    if event.what == "start" or event.step in ("failed", "draining", "stopped")
+)
+"""Only a line with one of these changes anything for a server that is ready."""
+
 _CAPTURE = re.compile(
     r"Capture (?P<what>(?:draft |target |piecewise |prefill |decode |verify |extend |cuda |CUDA )+)"
     r"graph (?P<edge>begin|end)"

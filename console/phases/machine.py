@@ -160,6 +160,10 @@ class PhaseMachine:
         bar = line if "%|" in line or "Completed |" in line else ""
         self._take(parsed, bar, now_s)
 
+    def skip(self, count: int) -> None:
+        """Pass over lines that are known to mean nothing; they are counted."""
+        self._number += count
+
     def feed_line(self, line: Line, now_s: float | None = None) -> None:
         """Take a line that is already parsed; its own number is kept."""
         self._number = line.number

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from console.errors import SpecopsError
 from console.logs.store import LogStore
+from console.logs.turns import TURNS
 from console.remote import LogChunk, LogSource
 from widgets.log_view import LogView
 from widgets.words import safe
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 DRAW_S = 0.05
 """Shortest time between two drawings of a log that pours in."""
 
-PIECE = 64 * 1024
+PIECE = 32 * 1024
 """Bytes taken in at a time: a chunk of any size never holds the event loop."""
 
 SETTLE_S = 0.25
@@ -87,7 +88,7 @@ class Following:
                     if time.monotonic() - drawn >= DRAW_S:
                         view.changed()
                         drawn = time.monotonic()
-                        await asyncio.sleep(0)
+                    await TURNS.give()
                 self._later(view)
         except SpecopsError as error:
             store.note(f"log lost: {safe(str(error))}")

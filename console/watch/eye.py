@@ -26,7 +26,7 @@ from console.model import (
     Snapshot,
 )
 from console.phases import Learned, learn
-from console.remote import Cursor, ExitStatus, LogSource, Remote
+from console.remote import Cursor, ExitStatus, FileStat, LogSource, Remote
 from console.watch import probe
 from console.watch.attribution import Found, find
 from console.watch.observed import Tokens
@@ -38,6 +38,13 @@ GENERATE_EVERY_S = 20.0
 """A server that was ready and does not answer is asked for a token so often, for the verdict."""
 HEALTH_EVERY_S = 10.0
 """SGLang makes a token for every /health, so it is not asked more often than needed."""
+
+NEWS_S = 5.0
+"""For so long after a failure was first read, more of its log is judged as it comes."""
+
+SLOW_S = 0.1
+DIAGNOSE_SHARE = 20
+"""A log that is long to judge and goes on growing is judged for a twentieth of the time."""
 
 
 class Eye:
@@ -53,6 +60,9 @@ class Eye:
         self.learned: Mapping[Phase, Learned] = {}
         self.diagnosis: Diagnosis | None = None
         self._diagnosed: tuple[LogSource, Cursor | None] | None = None
+        self._diagnose_at = 0.0
+        self._told: tuple[int, Phase | None] = (0, None)
+        self._told_at = 0.0
         self.tokens: Tokens | None = None
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._asked_at: dict[str, float] = {}
@@ -92,6 +102,27 @@ class Eye:
         if self.follower is not None:
             with contextlib.suppress(ActionFailed):  # unreadable: its phase is unknown, not failed
                 await self.follower.update(remote, now)
+
+    @property
+    def log_path(self) -> str | None:
+        """The file that it reads, where it reads one."""
+        return self.follower.source.path if self.follower else None
+
+    async def hear(self, remote: Remote, info: FileStat, now: float) -> bool:
+        """Read on if the log has grown; True when a failure in it is new, or is just being told."""
+        follower = self.follower
+        if follower is None or follower.stand is None or info.size_bytes == follower.stand.offset:
+            return False
+        with contextlib.suppress(ActionFailed):
+            await follower.update(remote, now)
+        return self._phase() is Phase.FAILED and self._news(follower)
+
+    def _news(self, follower: LogFollower) -> bool:
+        """Whether the log has told of its present state only just now."""
+        told = (follower.machine.starts, follower.phase)
+        if told != self._told:
+            self._told, self._told_at = told, time.monotonic()
+        return time.monotonic() - self._told_at < NEWS_S
 
     # ---- probes
 
@@ -206,7 +237,8 @@ class Eye:
         if self.follower is None or self.follower.missing:
             return
         key = (self.follower.source, self.follower.stand)
-        if key == self._diagnosed:
+        early = time.monotonic() < self._diagnose_at and not self._news(self.follower)
+        if key == self._diagnosed or early:
             return
         try:
             out = await self.follower.written(remote)
@@ -214,7 +246,10 @@ class Eye:
             return
         self._diagnosed = key
         engine = self.server.engine
+        began = time.monotonic()
         said = await asyncio.to_thread(diagnose, out, engine=engine)
+        took = time.monotonic() - began
+        self._diagnose_at = began + took * DIAGNOSE_SHARE if took > SLOW_S else 0.0
         if said.category == "none":
             said = replace(said, summary=f"{await self._end(remote)}; its log tells no reason")
         self.diagnosis = said

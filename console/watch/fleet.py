@@ -17,6 +17,8 @@ from console.session import Prompts, connect
 from console.watch.observe import Depth, Observer
 
 INTERVAL_S = 1.0
+LISTEN_S = 0.3
+"""Between two looks the logs alone are read so often: why a server died is not kept waiting."""
 STALE_AFTER_S = 2 * INTERVAL_S
 GIVE_UP_S = 20.0
 """A sample that has not come by then is on a dead link: connect anew."""
@@ -72,9 +74,19 @@ class Member:
                     observer = Observer(remote, self._fleet.config.servers_on(self.host.name))
                 self.view = await self._look(observer)
                 self._fleet.publish(self.view)
-                await self._wait(max(0.05, INTERVAL_S - (time.monotonic() - began)))
+                await self._rest(observer, began + INTERVAL_S)
         finally:
             await observer.close()
+
+    async def _rest(self, observer: Observer, until: float) -> None:
+        """Wait for the next look; a failure in a log, or a refresh, brings it forward."""
+        await self._wait(max(0.05, min(until - time.monotonic(), LISTEN_S)))
+        while not self.wake.is_set() and until - time.monotonic() > LISTEN_S / 2:
+            with contextlib.suppress(TimeoutError):  # the next look says that the link is dead
+                async with asyncio.timeout(STALE_AFTER_S):
+                    if await observer.hear():
+                        return
+            await self._wait(min(max(0.05, until - time.monotonic()), LISTEN_S))
 
     def _servers(self) -> dict[str, object]:
         return {s.name: s for s in self._fleet.config.servers_on(self.host.name)}

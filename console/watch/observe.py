@@ -62,7 +62,7 @@ class Observer:
         snapshot = await self.remote.snapshot(full=full, artefacts=artefacts)
         if not artefacts and self._last is not None:
             snapshot = replace(snapshot, artefacts=self._last.artefacts)
-        self._last = snapshot
+        self._last, self._at["look"] = snapshot, time.monotonic()
         if self.remote.degraded:
             return self._view(HostState.NO_AGENT, snapshot, error=self.remote.degraded)
         if self._due("runs", 0.0 if quick else RUNS_EVERY_S):
@@ -94,6 +94,22 @@ class Observer:
         return replace(
             self._view(HostState.OK, snapshot), servers=states, zombies=zombies, runs=self.runs
         )
+
+    async def hear(self) -> bool:
+        """Read what logs have grown by; True where a server has failed in it just now.
+
+        Raises:
+            HostError: the link is lost.
+        """
+        eyes = {eye.log_path: eye for eye in self.eyes.values() if eye.log_path}
+        if not eyes or self._last is None or self.remote.degraded:
+            return False
+        now = self._last.time + time.monotonic() - self._at["look"]
+        failed = [
+            await eyes[info.path].hear(self.remote, info, now)
+            for info in await self.remote.stat(list(eyes))
+        ]
+        return any(failed)
 
     def _view(self, state: HostState, snapshot: Snapshot, error: str = "") -> HostView:
         """What a sample alone shows: no more is known where no agent can run."""

@@ -24,6 +24,11 @@ def is_a_look(text: str) -> bool:
     ) is not None
 
 
+def is_work(text: str) -> bool:
+    """Whether a log line has a stamp and is no look: nothing before it matters."""
+    return not is_a_look(text) and parse(text).time is not None
+
+
 class Silence:
     """Fed with the lines of a log as they are read.
 

@@ -26,14 +26,19 @@ KEYS = int(os.environ.get("BENCH_KEYS", "2000"))
 class Terminal:
     """A program in a pseudo-terminal."""
 
-    def __init__(self, *argv: str) -> None:
+    def __init__(
+        self,
+        *argv: str,
+        program: tuple[str, ...] = ("-m", "tests.bench.console_app"),
+        env: dict[str, str] | None = None,
+    ) -> None:
         self.begun = time.monotonic()
         self.fd, other = pty.openpty()
         fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-        env = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+        known = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.console_app", *argv],
-            stdin=other, stdout=other, stderr=other, env=env, start_new_session=True,
+            [sys.executable, *program, *argv], stdin=other, stdout=other, stderr=other,
+            env={**os.environ, **known, **(env or {})}, start_new_session=True,
         )  # fmt: skip
         os.close(other)
 

@@ -1,7 +1,9 @@
-"""The log view against its budgets: ``make bench-logs``. One million lines, ratios, load printed.
+"""The log view against its bounds: ``make bench-logs``. One million lines, ratios, load printed.
 
-Budgets: append ≤ 2 times a bare line-API widget; RSS ≤ 250 MB; jump ≤ 50 ms; count by substring
-≤ 0.5 s and by regular expression ≤ 8 s of CPU without holding the event loop > 16 ms at p99.9.
+Append ≤ 2 times a bare line-API widget; RSS ≤ 250 MB; jump ≤ 50 ms; first hit or progress ≤ 50 ms;
+count by substring ≤ 0.5 s and by regular expression ≤ 8 s of CPU without holding the event loop
+> 16 ms at p99.9. Then the real console over a log that pours in and over starts that crash, see
+``tests.bench.logs_live``.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from textual.app import App, ComposeResult
@@ -23,10 +26,12 @@ from textual.strip import Strip
 
 from console.logs.search import Matcher
 from console.logs.store import LogStore
+from tests.bench import logs_live
 from widgets.log_view import LogView
 
 LINES = int(os.environ.get("BENCH_LINES", "1000000"))
 BATCH = 500
+SEARCHES = ("something that", "accept len", "/val.eerror.*fifty/", "/accept.*7[0-9]9/")
 
 
 def batch_of(batch: int) -> bytes:
@@ -104,11 +109,11 @@ async def use() -> None:
         widget.changed()
         await pilot.pause()
         print(f"RSS                  {_rss():.0f} MB with {len(widget.store):,} lines of "
-              f"{widget.store.received_bytes / len(widget.store):.0f} B (budget 250; "
+              f"{widget.store.received_bytes / len(widget.store):.0f} B (bound 250; "
               f"{base:.0f} before)")  # fmt: skip
         _jumps(widget)
-        for text in ("something that", "accept len", "/val.eerror.*fifty/", "/accept.*7[0-9]9/"):
-            await _search(widget, text)
+        spent = {text: await _search(widget, text) for text in SEARCHES}
+        _peers(spent)
 
 
 def _jumps(widget: LogView) -> None:
@@ -123,11 +128,11 @@ def _jumps(widget: LogView) -> None:
         for y in range(widget.size.height):
             widget.render_line(y)
         worst = max(worst, (time.perf_counter() - begun) * 1000)
-    print(f"jump and draw        {worst:.1f} ms at worst (budget 50)")
+    print(f"jump and draw        {worst:.1f} ms at worst (bound 50)")
 
 
-async def _search(widget: LogView, text: str) -> None:
-    """A whole search through the widget, with a clock running beside it."""
+async def _search(widget: LogView, text: str) -> float:
+    """A whole search through the widget, with a clock running beside it; its CPU seconds."""
     late: list[float] = []
     held: list[float] = []
 
@@ -154,9 +159,12 @@ async def _search(widget: LogView, text: str) -> None:
     late.sort()
     held.sort()
     shown = f"{first:.0f} ms" if first is not None else "at the end"
-    print(f"search {text:<21} {len(search.lines):>9,} hits  {spent:.2f} s CPU ({took:.2f} s)  "
-          f"first hit {shown}  loop held p99.9 {held[int(len(held) * 0.999)]:.1f} ms of CPU, "
-          f"{late[int(len(late) * 0.999)]:.1f} ms of time")  # fmt: skip
+    budget = 8 if text.startswith("/") else 0.5
+    print(f"count {text:<22} {len(search.lines):>9,} hits  {spent:.2f} s CPU (bound {budget}; "
+          f"{took:.2f} s)  first hit {shown}  loop held p99.9 {held[int(len(held) * 0.999)]:.1f} "
+          f"ms of CPU (bound 16), {late[int(len(late) * 0.999)]:.1f} ms of time; "
+          f"load average {os.getloadavg()[0]:.2f}")  # fmt: skip
+    return spent
 
 
 def _rss() -> float:
@@ -169,24 +177,30 @@ def _alone(what: str) -> str:
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
 
-def _beside() -> None:
-    """What the tools of the trade take for the same file."""
+def _peers(ours: Mapping[str, float]) -> None:
+    """What the tools of the trade take for the same, in CPU seconds and as our multiple of it."""
     with tempfile.NamedTemporaryFile(suffix=".log") as file:
         file.writelines(batch_of(batch) for batch in range(LINES // BATCH))
         file.flush()
-        for argv in (
-            ["grep", "-c", "accept len", file.name],
-            ["grep", "-ciE", "accept.*7[0-9]9", file.name],
-            ["tail", "-n", "1000000", file.name],
-            ["lnav", "-n", "-c", ":filter-in fifty", file.name],
+        home = str(Path(file.name).parent)
+        for argv, mine in (
+            (["grep", "-ci", "something that"], ours["something that"]),
+            (["grep", "-ci", "accept len"], ours["accept len"]),
+            (["grep", "-ciE", "val.eerror.*fifty"], ours["/val.eerror.*fifty/"]),
+            (["grep", "-ciE", "accept.*7[0-9]9"], ours["/accept.*7[0-9]9/"]),
+            (["lnav", "-n", "-c", ":filter-in something that"], ours["something that"]),
+            (["lnav", "-n", "-c", ":filter-in accept.*7[0-9]9"], ours["/accept.*7[0-9]9/"]),
         ):
             if shutil.which(argv[0]) is None:
-                print(f"{argv[0]:<20} not installed here")
+                print(f"  {argv[0]}: not installed here (apt-get install {argv[0]})")
                 continue
-            begun = time.perf_counter()
+            begun = resource.getrusage(resource.RUSAGE_CHILDREN)
             # Not /dev/null: grep stops at the first hit when it sees that.
-            subprocess.run(argv, capture_output=True, check=False)
-            print(f"{' '.join(argv[:-1]):<30} {time.perf_counter() - begun:.2f} s")
+            env = {**os.environ, "HOME": home}
+            subprocess.run([*argv, file.name], capture_output=True, check=False, env=env)
+            ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+            took = ended.ru_utime + ended.ru_stime - begun.ru_utime - begun.ru_stime
+            print(f"  {mine / max(took, 0.01):.1f} x {' '.join(argv)} ({took:.2f} s CPU)")
 
 
 def main() -> None:
@@ -198,9 +212,9 @@ def main() -> None:
     bare = min(float(_alone("bare")) for _ in range(2))
     ours = min(float(_alone("ours")) for _ in range(2))
     print(f"append and draw      {ours / bare:.2f} x a bare line-API widget ({ours:.2f} s / "
-          f"{bare:.2f} s CPU; budget 2)")  # fmt: skip
-    print(_alone("use"), end="")
-    _beside()
+          f"{bare:.2f} s CPU; bound 2)")  # fmt: skip
+    print(_alone("use"), end="", flush=True)
+    logs_live.main()
 
 
 if __name__ == "__main__":

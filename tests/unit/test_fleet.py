@@ -37,6 +37,7 @@ class World:
         self.looks: dict[str, Callable[[], Any]] = {}
         self.remotes: list[FakeRemote] = []
         self.tries: dict[str, int] = {}
+        self.heard: dict[str, bool] = {}
 
     async def connect(self, host: Host, **_options: Any) -> FakeRemote:
         self.tries[host.name] = self.tries.get(host.name, 0) + 1
@@ -64,6 +65,9 @@ class World:
                 await world._do(world.looks.get(remote.host.name))
                 snapshot = Snapshot("b", 1.0, 0, ())
                 return HostView(remote.host, HostState.OK, seen_at=1.0, snapshot=snapshot)
+
+            async def hear(self) -> bool:
+                return world.heard.get(remote.host.name, False)
 
             async def close(self) -> None:
                 return
@@ -138,6 +142,21 @@ async def test_each_failure_has_its_state_and_its_reason(
     assert error.message in fleet.views["a"].error
     with pytest.raises(HostError):
         fleet.remote("a")
+
+
+async def test_a_failure_in_a_log_brings_the_next_look_forward(
+    world: World, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "INTERVAL_S", 3600.0)
+    monkeypatch.setattr(fleet_module, "LISTEN_S", 0.02)
+    looked: list[str] = []
+    world.looks["a"] = lambda: looked.append("a")
+    world.looks["b"] = lambda: looked.append("b")
+    await fleet.start()
+    await until(lambda: sorted(looked) == ["a", "b"])
+    world.heard["a"] = True
+    await until(lambda: looked.count("a") > 2)
+    assert looked.count("b") == 1
 
 
 async def test_a_refresh_connects_a_lost_host_without_waiting(

@@ -278,6 +278,17 @@ def test_a_step_is_small_whatever_the_lines() -> None:
     assert len(search.lines) == 200_000
 
 
+@pytest.mark.parametrize("text", ["line", "/1$/", "!/1$/", "9", "!line"])
+def test_a_search_in_no_time_finds_the_same(text: str) -> None:
+    store = filled(b"".join(b"line %d %s\n" % (n, b"x" * (n % 90)) for n in range(30_000)))
+    search = Search(store, Matcher(text))
+    turns = 0
+    while search.run(1e-9):  # every slice is over its time
+        turns += 1
+    assert turns > 100
+    assert list(search.lines) == hits_of(store, text)
+
+
 @pytest.mark.parametrize("text", ["/(/", "/[a/", "/x*/"])
 def test_a_pattern_that_makes_no_sense_is_one_error(text: str) -> None:
     with pytest.raises(UsageError):
