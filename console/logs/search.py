@@ -121,32 +121,15 @@ class Search:
         until = bisect_right(starts, begin + self._slice, lo=at)
         until = max(until - 1, at + 1) if until < len(starts) else len(starts)
         end = starts[until] if until < len(starts) else len(data)
-        hits = self._hits(bytes(data[begin:end]), starts, at, until)
+        edges = [*starts[at + 1 : until], end]
+        hits = _hits(self.matcher.finder(bytes(data[begin:end])), begin, edges)
         if self.matcher.negated:
             matching = set(hits)
-            hits = [n for n in range(at, until) if n not in matching]
-        self.lines.extend([first + n for n in hits] if first else hits)
+            hits = [n for n in range(until - at) if n not in matching]
+        at = self.position
+        self.lines.extend([at + n for n in hits])
         self.position = first + until
         return True
-
-    def _hits(self, data: bytes, starts: array[int], line: int, until: int) -> list[int]:
-        """The lines from ``line`` to ``until`` of a block that match; ``data`` are their bytes.
-
-        After a hit it goes on at the next line, and that one is tried before it is searched for:
-        often enough nearly every line is a hit.
-        """
-        find, begin = self.matcher.finder(data), starts[line]
-        hits: list[int] = []
-        offset = find(0)
-        while offset >= 0:
-            if line + 1 < until and starts[line + 1] <= begin + offset:
-                line = bisect_right(starts, begin + offset, lo=line + 1, hi=until) - 1
-            hits.append(line)
-            line += 1
-            if line >= until:
-                break
-            offset = find(starts[line] - begin)
-        return hits
 
     def after(self, line: int) -> int | None:
         """The next hit behind a line."""
@@ -157,3 +140,25 @@ class Search:
         """The last hit before a line."""
         at = bisect_left(self.lines, line) - 1
         return self.lines[at] if at >= 0 else None
+
+
+def _hits(find: Callable[[int], int], begin: int, edges: list[int]) -> list[int]:
+    """Which of some lines match, counted from 0; ``edges`` is where each ends, from ``begin`` on.
+
+    After a hit it goes on at the next line, and that one is tried before it is searched for:
+    often enough nearly every line is a hit.
+    """
+    hits: list[int] = []
+    line, count, found = 0, len(edges), hits.append
+    offset = find(0)
+    while offset >= 0 and line < count:
+        edge = edges[line]
+        if begin + offset >= edge:
+            line = bisect_right(edges, begin + offset, lo=line)
+            if line == count:
+                break
+            edge = edges[line]
+        found(line)
+        line += 1
+        offset = find(edge - begin)
+    return hits

@@ -9,6 +9,7 @@ count by substring ≤ 0.5 s and by regular expression ≤ 8 s of CPU without ho
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 import shutil
@@ -108,6 +109,8 @@ async def use() -> None:
             widget.store.append(batch_of(batch))
         widget.changed()
         await pilot.pause()
+        gc.collect()
+        gc.freeze()  # as the console does
         print(f"RSS                  {_rss():.0f} MB with {len(widget.store):,} lines of "
               f"{widget.store.received_bytes / len(widget.store):.0f} B (bound 250; "
               f"{base:.0f} before)")  # fmt: skip

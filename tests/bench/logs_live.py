@@ -27,6 +27,9 @@ RATE = 50_000
 KEYS = int(os.environ.get("BENCH_KEYS", "300"))
 CRASHES = int(os.environ.get("BENCH_CRASHES", "100"))
 
+NAME = f"bench{os.getpid()}"
+"""Of the server: the host may know others by its record."""
+
 _WRITER = """
 import os, sys, time
 line = (b"[2026-11-29 05:58:%02d TP%d] Decode batch. #running-req: 8, #token: 812, token usage: "
@@ -75,7 +78,7 @@ def _console(folder: Path, host: str) -> Iterator[tuple[Terminal, Path]]:
     hosts = folder / "hosts.yaml"
     hosts.write_text(
         f"hosts:\n  here: {host}\nservers:\n"
-        f"  one: {{host: here, engine: sglang, model: /m, port: {port}, log: {log}}}\n"
+        f"  {NAME}: {{host: here, engine: sglang, model: /m, port: {port}, log: {log}}}\n"
     )
     program = "from console.cli import main; main()"
     terminal = Terminal(
@@ -142,7 +145,7 @@ def follow() -> list[float]:
     with tempfile.TemporaryDirectory() as name:
         with _console(Path(name), "{transport: local}") as (terminal, log):
             log.write_bytes(_START + _READY)
-            terminal.until(b"one")
+            terminal.until(NAME.encode())
             terminal.drain(2.5)
             _ahead(os.getpid())
             os.write(terminal.fd, b"l")
@@ -173,7 +176,7 @@ def crash(host: str) -> list[float]:
     times: list[float] = []
     rng = random.Random(6)
     with tempfile.TemporaryDirectory() as name, _console(Path(name), host) as (terminal, log):
-        terminal.until(b"one")
+        terminal.until(NAME.encode())
         terminal.drain(3.0)
         _ahead(os.getpid())
         os.write(terminal.fd, b"\r")
