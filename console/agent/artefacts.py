@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import socket
 import stat as stats
 import time
 from typing import Any
@@ -13,6 +15,8 @@ from console.agent import machine, proc
 SHM = "/dev/shm"  # noqa: S108 - looked at, never written
 SOCKETS = re.compile(r"(?i)ipc|zmq|sglang|sgl_|vllm|torch|nccl|ray|eagle3|specops")
 LOCKS = re.compile(r"\.lock$|^lock$")
+OUR_LOCKS = re.compile(r"(?i)torch|triton|nccl|sgl|vllm|flashinfer|deep_gemm|eagle3|specops")
+"""In a folder that every program uses, only locks of what servers are made of."""
 SOCKET_FOLDERS = ("/tmp", "/var/tmp", "/run/specops")  # noqa: S108
 LOCK_FOLDERS = (
     "/tmp",  # noqa: S108
@@ -78,12 +82,25 @@ class Holders:
         nobody can know; a bound socket's path and a lock are seen without their processes.
         """
         found = set(self.by_file.get((info.st_dev, info.st_ino), ()))
-        bound = stats.S_ISSOCK(info.st_mode) and path in self.sockets
+        bound = stats.S_ISSOCK(info.st_mode) and (path in self.sockets or _answers(path))
         if found:
             return sorted(found)
         if bound or self._locks.get((info.st_dev, info.st_ino)):
             return None
         return None if self.blind or (self.elsewhere and _shared(path)) else []
+
+
+def _answers(path: str) -> bool:
+    """Whether somebody is behind a socket, also one bound in another network namespace."""
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
+        with socket.socket(socket.AF_UNIX, kind) as probe:
+            probe.setblocking(False)
+            error = probe.connect_ex(path)
+        if error == errno.ECONNREFUSED:
+            return False
+        if error != errno.EPROTOTYPE:
+            return error not in (errno.ENOENT, errno.ENOTSOCK)
+    return True
 
 
 def _shared(path: str) -> bool:
@@ -172,6 +189,8 @@ def find(rows: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
         deep = 0 if folder == LOCK_FOLDERS[0] else 3
         paths = _walk(os.path.expanduser(folder), deep)
         locks = [path for path in paths if LOCKS.search(os.path.basename(path))]
+        if not deep:
+            locks = [path for path in locks if OUR_LOCKS.search(os.path.basename(path))]
         wanted += [(path, "lock") for path in locks if stats.S_ISREG(_mode(path))]
     seen = [_row(path, kind, holders) for path, kind in wanted[:MAX_FOUND]]
     return [row for row in seen if row is not None] + _ports(rows)

@@ -15,7 +15,12 @@ _LEFT = re.compile(
     r"|cuda\.shm\.|vllm_offload_|__KMP_REGISTERED_LIB_|eagle3_|specops_"
 )
 """Names under /dev/shm that NCCL, multiprocessing, torch, SGLang, vLLM, CUDA and OpenMP make."""
-_STAMP = re.compile(r"(?:sgl_shm_[a-z_]+_|multi_tokenizer_args_|__KMP_REGISTERED_LIB_)(\d+)")
+_STAMP = re.compile(
+    r"(?:sgl_shm_[a-z_]+_|multi_tokenizer_args_|__KMP_REGISTERED_LIB_|sem\.loky-)(\d+)"
+)
+"""Names that hold their maker's pid. ``sem.mp-*`` and ``sem.loky-*`` are mapped by whoever uses
+them, as long as he does, so that one nobody maps can be used by nobody who has it; loky's are never
+taken while their maker lives, since he may have sent the name to a child that has not opened it."""
 
 
 def ghost_memory(world: World, before: World | None) -> Iterator[Zombie]:

@@ -147,6 +147,12 @@ def test_leftovers_go_and_what_is_mapped_stays(tmp_path: Path) -> None:
     assert not set(said["proposed"]) & set(said["left"]), said
     assert not set(said["mapped"]) & set(said["proposed"]), said
     assert said["mapped_left"] == said["mapped"], said
+    # Semaphores have no time of use, only one of birth: what counts is who maps them.
+    assert len(said["live"]) == len(said["dead"]) == 2
+    assert set(said["dead"]) <= set(said["proposed"]), said
+    assert not set(said["live"]) & set(said["proposed"]), said
+    assert said["live_left"] == said["live"], said
+    assert not set(said["dead"]) & set(said["left"]), said
 
 
 async def test_a_tree_that_forks_while_it_is_killed_leaves_nothing(tmp_path: Path) -> None:
