@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from console.errors import AgentError, HostError
+from console.errors import AgentError, AuthError, HostError, SpecopsError
 from console.model import Artefact, Hello, Host, ProcessId, Run, Snapshot, Target
 from console.remote import (
     Completed,
@@ -41,12 +41,41 @@ CLOSE_S = 5.0
 async def connect(
     host: Host, *, hosts: Mapping[str, Host], prompts: Prompts, read_only: bool = False
 ) -> Session:
-    """Connect to a host and start its agent.
+    """Connect to a host and start its agent, through its hypervisor where it does not answer.
 
     A host without python gives a session whose ``degraded`` says so and that only takes snapshots.
     Raises ``HostError`` (unreachable), ``AuthError`` (login, host key) or ``AgentError`` (reached,
     but with nothing to work with); each names the host and what to do.
     """
+    if host.outer is None:
+        return await dial(host, hosts=hosts, prompts=prompts, read_only=read_only)
+    from console.outer import enter, tried  # noqa: PLC0415 - it stands on this module
+
+    plain: Session | None = None
+    failed = HostError("no agent can run inside", place=host.name)
+    try:
+        plain = await dial(host, hosts=hosts, prompts=prompts, read_only=read_only)
+        if not plain.degraded:
+            return plain
+    except AuthError:
+        raise  # it answers, and refuses: not a matter of going round it
+    except HostError as error:
+        failed = error
+    try:
+        session = await enter(host, hosts=hosts, prompts=prompts, read_only=read_only)
+    except SpecopsError as error:
+        if plain is not None:
+            return plain
+        raise tried(failed, error) from error
+    if plain is not None:
+        await plain.close()
+    return session
+
+
+async def dial(
+    host: Host, *, hosts: Mapping[str, Host], prompts: Prompts, read_only: bool
+) -> Session:
+    """Connect to a host by its own address alone; raises as :func:`connect`."""
     transport = await open_transport(host, hosts, prompts)
     client: Client | PlainClient
     try:

@@ -11,6 +11,7 @@ from console.agent.calls import Call, VerbError, Verbs
 LOOKS: dict[str, tuple[str, ...]] = {
     "systemctl": ("show", "cat", "status", "is-active", "list-units", "--version"),
     "docker": ("ps", "inspect", "logs", "version", "info"),
+    "lxc-info": (),
     "journalctl": (),
     "uname": (),
     "lspci": (),

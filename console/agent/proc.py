@@ -175,6 +175,7 @@ def details(pid: int, seen: Stat) -> dict[str, Any]:
                 row["uid"] = int(line.split()[2])  # the effective one
             elif line.startswith(b"NSpid:"):
                 row["foreign_namespace"] = len(line.split()) > 2
+                row["inner_pid"] = int(line.split()[-1])
         row["cgroup"] = cgroup_path(read(folder + "/cgroup", 16384))
         argv = read(folder + "/cmdline", ARGV_LIMIT)
         words = argv.rstrip(b"\0").split(b"\0") if argv.strip(b"\0") else []
@@ -187,6 +188,10 @@ def details(pid: int, seen: Stat) -> dict[str, Any]:
         pass
     except OSError:
         row["readable"] = False
+    try:
+        row["pid_namespace"] = os.readlink(folder + "/ns/pid")
+    except OSError:  # another user's, or a finished one
+        row["pid_namespace"] = ""
     row["unit"], row["container"] = owner_of_cgroup(row["cgroup"])
     return row
 

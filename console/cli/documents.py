@@ -22,6 +22,7 @@ def status_host(view: HostView, now: float) -> dict[str, Any]:
         "name": view.host.name,
         "state": view.state.value,
         "error": view.error or None,
+        "through": through(view),
         "age_s": None if age is None else round(age, 1),
         "gpus": [gpu_to_json(gpu, by_pid) for gpu in (snapshot.gpus if snapshot else ())],
         "gpu_error": snapshot.gpu_error if snapshot else None,
@@ -44,6 +45,11 @@ def lost_host(name: str, state: HostState, error: str) -> dict[str, Any]:
         "name": name, "state": state.value, "error": error, "age_s": None, "gpus": [],
         "gpu_error": None, "cpu": None, "servers": [], "zombies": [],
     }  # fmt: skip
+
+
+def through(view: HostView) -> str | None:
+    """The way round by which a host is seen that does not answer itself."""
+    return (view.hello.through or None) if view.hello else None
 
 
 def gpu_to_json(gpu: Gpu, by_pid: Mapping[int, Process]) -> dict[str, Any]:
@@ -112,6 +118,7 @@ def zombies_host(view: HostView) -> dict[str, Any]:
     return {
         "name": view.host.name,
         "state": view.state.value,
+        "through": through(view),
         "zombies": [zombie_to_json(zombie) for zombie in view.zombies],
     }
 

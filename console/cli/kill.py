@@ -25,8 +25,8 @@ KINDS = (
     "stuck-io", "defunct", "foreign",
 )  # fmt: skip
 WATCH_MORE_S = 125.0
-"""A start without progress is called never-ready after 120 s of looking at it, a server whose count
-of tokens stands is called hung after 60 s."""
+"""A start without progress is called never-ready after 120 s of looking at it, a server whose log
+and count of tokens stand is called hung after 60 s."""
 
 
 @dataclass(slots=True)
@@ -128,36 +128,30 @@ async def _plan(
     deep: bool,
 ) -> tuple[Plan, HostView]:
     """A plan for one host; a start that only lacks being watched is watched long enough."""
+    from console.actions.kill import choose
     from console.planning.planner import Planner
     from console.watch.observe import Depth, Observer
+    from console.zombies import lacks_watching
+
+    def wanted(view: HostView) -> bool:
+        mine = choose(view.zombies, kinds=kinds, named=named).skipped
+        return any(lacks_watching(zombie) for zombie, why in mine if why == zombie.why_not)
 
     planner = Planner(remote, config, presets, audit.user)
     observer = Observer(remote, config.servers_on(remote.host.name))
     try:
         view = await observer.twice(Depth.DEEP if deep else Depth.QUICK)
-        if deep and _lacks_watching(view):
-            warn("a server without progress: watching it for up to two minutes", head="specops")
+        if deep and wanted(view):
+            warn("a server that does nothing: watching it for up to two minutes", head="specops")
             loop = asyncio.get_running_loop()
             until = loop.time() + WATCH_MORE_S
-            while _lacks_watching(view) and loop.time() < until:
+            while wanted(view) and loop.time() < until:
                 await asyncio.sleep(2.0)
                 view = await observer.observe(Depth.QUICK)
             observer.keep()
     finally:
         await observer.close()
     return planner.kill_plan(view, kinds, named), view
-
-
-def _lacks_watching(view: HostView) -> bool:
-    from console.model import ZombieKind
-
-    lacking = ("watched for", "count of tokens moves is not known")
-    return any(
-        z.kind in (ZombieKind.NEVER_READY, ZombieKind.HUNG)
-        and not z.killable
-        and any(words in (z.why_not or "") for words in lacking)
-        for z in view.zombies
-    )
 
 
 def _check_named(works: list[Work], named: tuple[str, ...]) -> None:
@@ -303,9 +297,12 @@ def _freed(killed: tuple[Zombie, ...]) -> float | None:
 
 def _say_plan(work: Work) -> None:
     from console.actions.plan import plan_lines
+    from console.cli.documents import through
 
     assert work.plan is not None
     say(paint(work.host.name, "bold"))
+    if work.view is not None and (way := through(work.view)):
+        say(paint(f"  through {way}", "yellow"))
     for line in plan_lines(work.plan):
         say(f"  {line}")
 

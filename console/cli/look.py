@@ -93,6 +93,7 @@ def zombies(cli: Cli, names: tuple[str, ...], quick: bool) -> int:
                 _say_lost(answer)
             else:
                 say(paint(answer.host.name, "bold"))
+                _say_way(answer.value)
                 if answer.value.error:
                     warn(f"{answer.host.name}: {answer.value.error}; zombies are not known")
                 else:
@@ -137,6 +138,7 @@ def _say_host(answer: Answer[HostView]) -> None:
         return
     hello, snapshot = view.hello, view.snapshot
     say(f"{paint(view.host.name, 'bold')}  {hello.user}@{hello.hostname}  {hello.kernel}")
+    _say_way(view)
     if view.error:
         warn(f"{view.host.name}: {view.error}")
     for gpu in snapshot.gpus:
@@ -157,6 +159,13 @@ def _say_host(answer: Answer[HostView]) -> None:
     if not view.error:
         _say_servers(view.servers)
         _say_zombies(view.zombies, evidence=False)
+
+
+def _say_way(view: HostView) -> None:
+    from console.cli.documents import through
+
+    if way := through(view):
+        say(paint(f"  it does not answer itself; seen through {way}", "yellow"))
 
 
 def _bar(used: float | None, total: float | None) -> str:

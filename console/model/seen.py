@@ -18,7 +18,10 @@ class ProcessId:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process of a host. ``task_states`` maps each thread id to its state letter."""
+    """One process of a host. ``task_states`` maps each thread id to its state letter.
+
+    ``inner_pid`` is its number in its own pid namespace, which ``pid_namespace`` names.
+    """
 
     id: ProcessId
     ppid: int
@@ -40,6 +43,8 @@ class Process:
     unit: str | None = None
     container: str | None = None
     foreign_namespace: bool = False
+    pid_namespace: str = ""
+    inner_pid: int | None = None
     listening: tuple[int, ...] = ()
     established: tuple[int, ...] = ()
     nvidia_minors: tuple[int, ...] = ()
@@ -116,7 +121,10 @@ class Artefact:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What the agent says of itself and of the machine when it starts."""
+    """What the agent says of itself and of the machine when it starts.
+
+    ``through`` is set here where a host is seen by way of its hypervisor.
+    """
 
     agent_version: str
     python: str
@@ -133,6 +141,7 @@ class Hello:
     read_only: bool
     clock_ticks: int
     time: float
+    through: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +150,7 @@ class Snapshot:
 
     ``gpu_source`` is ``nvml``, ``nvidia-smi`` or ``None`` (no NVIDIA). ``gpu_error`` set means
     that GPU values are unknown. ``protected`` are pids that must never be signalled: the agent,
-    its ancestors and its session.
+    its ancestors and its session. Without ``ports_known`` an empty ``listening`` says nothing.
     """
 
     boot_id: str
@@ -154,5 +163,6 @@ class Snapshot:
     cpu: Cpu | None = None
     artefacts: tuple[Artefact, ...] = ()
     listening: Mapping[int, int | None] = field(default_factory=dict)
+    ports_known: bool = True
     protected: frozenset[int] = frozenset()
     processes_complete: bool = True

@@ -242,9 +242,11 @@ class Planner:
         view = await self.observe(deep=deep)
         return self.kill_plan(view, kinds, named), view
 
-    async def observe(self, *, deep: bool) -> HostView:
-        """Two looks at the whole host."""
+    async def observe(self, *, deep: bool, generating: bool = False) -> HostView:
+        """Two looks at the whole host; ``generating``: health means that a token came."""
         observer = Observer(self.remote, self.config.servers_on(self._host))
+        for eye in observer.eyes.values():
+            eye.generates = generating
         try:
             return await observer.twice(Depth.DEEP if deep else Depth.QUICK)
         finally:
@@ -270,7 +272,8 @@ class Planner:
         """Why a kill plan is out of date, or nothing: the last look before it is carried out."""
         if plan.action != "kill-zombies" or not plan.steps:
             return None
-        view = await self.observe(deep=False)
+        # Half a minute of probes is not repeated, but what is asked is whether a token comes.
+        view = await self.observe(deep=False, generating=bool(_planned_hung(plan)))
         assert view.snapshot is not None
         return outdated(plan, (*view.zombies, *self._still_hung(plan, view)), view.snapshot)
 
@@ -281,12 +284,7 @@ class Planner:
         """
         assert view.snapshot is not None
         silent = {state.pid for state in view.servers if state.health is not Health.OK}
-        planned = {
-            item["pid"]
-            for step in plan.steps[:1]
-            for item in step.params.get("zombies", ())
-            if item["kind"] == ZombieKind.HUNG.value
-        }
+        planned = _planned_hung(plan)
         return [
             _named(process, ZombieKind.HUNG, "no answer yet")
             for process in view.snapshot.processes
@@ -357,6 +355,12 @@ class Planner:
     async def resume(self, plan_id: str) -> Plan:
         """The plan that was interrupted, as it was."""
         return to_resume(await find(self.remote, plan_id)).plan
+
+
+def _planned_hung(plan: Plan) -> set[int]:
+    """The launchers that a kill plan takes for hung."""
+    items = (item for step in plan.steps[:1] for item in step.params.get("zombies", ()))
+    return {item["pid"] for item in items if item["kind"] == ZombieKind.HUNG.value}
 
 
 def _named(process: Process, kind: ZombieKind, why: str) -> Zombie:

@@ -58,7 +58,8 @@ def hello(value: Mapping[str, Any]) -> Hello:
     """The agent's first words."""
     kinds: dict[str, Callable[[Any], Any]]
     kinds = {"str": _text, "int": _int, "float": _number, "bool": bool}
-    found = {item.name: kinds[str(item.type)](value[item.name]) for item in fields(Hello)}
+    said = [item for item in fields(Hello) if item.name != "through"]  # ours, not the agent's
+    found = {item.name: kinds[str(item.type)](value[item.name]) for item in said}
     return Hello(**found)
 
 
@@ -87,6 +88,8 @@ def process(row: Mapping[str, Any], boot: str, uptime_s: float, ticks_per_s: int
         unit=_maybe(row.get("unit"), _text),
         container=_maybe(row.get("container"), _text),
         foreign_namespace=bool(row.get("foreign_namespace", False)),
+        pid_namespace=_text(row.get("pid_namespace", "")),
+        inner_pid=_maybe(row.get("inner_pid"), _pid),
         listening=_ints(row.get("listening", ()), 65535),
         established=_ints(row.get("established", ()), 65535),
         nvidia_minors=_ints(row.get("nvidia_minors", ())),

@@ -187,3 +187,19 @@ class AgentTransport(httpx.AsyncBaseTransport):
 def agent_transport(client: Streams) -> AgentTransport:
     """The transport over a client."""
     return AgentTransport(client)
+
+
+class _Nowhere(httpx.AsyncBaseTransport):
+    """Refuses every request without saying anything of the server."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Raise: nothing is known."""
+        raise httpx.UnsupportedProtocol(self._why, request=request)
+
+
+def no_transport(why: str) -> httpx.AsyncBaseTransport:
+    """A transport where no port can be asked."""
+    return _Nowhere(why)

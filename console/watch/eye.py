@@ -36,6 +36,8 @@ from console.zombies.stillness import Stillness
 METRICS_EVERY_S = 2.0
 GENERATE_EVERY_S = 20.0
 """A server that was ready and does not answer is asked for a token so often, for the verdict."""
+JUST_NOW_S = 5.0
+SHORT_S = 0.5
 HEALTH_EVERY_S = 10.0
 """SGLang makes a token for every /health, so it is not asked more often than needed."""
 
@@ -48,13 +50,19 @@ DIAGNOSE_SHARE = 20
 
 
 class Eye:
-    """What is remembered of one server between looks."""
+    """What is remembered of one server between looks.
+
+    ``generates``: its health is asked of /health_generate, because its /health does not generate.
+    """
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self.found = Found("nothing", None)
         self.follower: LogFollower | None = None
         self.health = Health.NONE
+        self.generates = False
+        self._health_at = 0.0
+        self._failed_at = -1e9
         self.attempts: tuple[Attempt, ...] = ()
         self.metrics: probe.Metrics | None = None
         self.learned: Mapping[Phase, Learned] = {}
@@ -134,13 +142,16 @@ class Eye:
             self._cancel()
             return
         if self.server.port not in snapshot.listening:
-            self.health, self.metrics = Health.REFUSED, None
+            self.health = Health.REFUSED if snapshot.ports_known else Health.UNKNOWN
+            self.metrics = None
             self._cancel()
             return
         self._start("health", self._ask_health(client), HEALTH_EVERY_S if wait_s <= 0 else 0.0)
         self._start(
             "metrics", self._ask_metrics(client, snapshot), METRICS_EVERY_S if wait_s <= 0 else 0.0
         )
+        if time.monotonic() - self._failed_at < JUST_NOW_S:
+            wait_s = min(wait_s, SHORT_S)  # a token was waited for in vain up to now
         told = self.follower.phase if self.follower else None
         silent = self.health in (Health.TIMEOUT, Health.UNAVAILABLE, Health.UNKNOWN)
         if deep or (wait_s <= 0 and told is Phase.READY and silent and self._asked_at):
@@ -176,7 +187,9 @@ class Eye:
         self._asking.clear()
 
     async def _ask_health(self, client: httpx.AsyncClient) -> None:
-        self.health = await probe.health(client, probe.address(self.server))
+        path = "/health_generate" if self.generates else "/health"
+        self.health = await probe.health(client, probe.address(self.server), path)
+        self._health_at = time.monotonic()
 
     async def _ask_metrics(self, client: httpx.AsyncClient, snapshot: Snapshot) -> None:
         self.metrics = await probe.metrics(client, probe.address(self.server))
@@ -194,6 +207,11 @@ class Eye:
         answer = await probe.health(client, probe.address(self.server), "/health_generate")
         attempt = Attempt(began, time.monotonic() - waited, answer)
         self.attempts = (*self.attempts, attempt)[-4:]
+        if attempt.failed:
+            self._failed_at = time.monotonic()
+        if attempt.failed and self.health is Health.OK and self._health_at >= waited:
+            # /health says 200 beside it: it is set not to generate and proves nothing here.
+            self.generates, self.health = True, answer
 
     def hangs(self) -> bool:
         """Whether a generate probe is still without an answer, or the last one got none."""
@@ -304,6 +322,7 @@ class Eye:
             health=self.health,
             log_silent_s=self.follower.silent_s if self.follower else None,
             tokens_still_s=self.tokens.still_s(now) if self.tokens else None,
+            tokens_watched_s=max(0.0, now - self.tokens.since) if self.tokens else None,
             metrics_answered=self.metrics is not None,
             running_requests=self.metrics.running if self.metrics else None,
             still_s=still.still_s([p.id for p in self.found.processes], now),

@@ -15,8 +15,9 @@ from typing import Any
 from console.config.paths import state_dir
 from console.config.presets import write_atomically
 from console.model import ProcessId
-from console.zombies.stillness import Stillness, _Seen
+from console.zombies.stillness import Seen, Stillness
 
+FORMAT = 2
 SEEN_LONG_ENOUGH_S = 60.0
 """Shorter than that, a count that has not been seen to move says nothing yet."""
 
@@ -55,23 +56,27 @@ def load(host: str, boot_id: str) -> Kept:
     """What was kept for this boot of a host; nothing where nothing was or it cannot be read."""
     try:
         rows: Any = json.loads(_path(host).read_text(encoding="utf-8"))
-        if rows.get("format") != 1 or rows.get("boot_id") != boot_id:
+        if rows.get("format") != FORMAT or rows.get("boot_id") != boot_id:
             return Kept()
-        stillness = Stillness(
-            {
-                ProcessId(int(r["pid"]), int(r["ticks"]), boot_id): _Seen(
-                    float(r["since"]), float(r["time"]), int(r["cpu"]), _tuples(r["rest"])
-                )
-                for r in rows["seen"]
-            }
-        )
+        stillness = Stillness({ProcessId(*_key(row), boot_id): _seen(row) for row in rows["seen"]})
         return Kept(stillness, {name: Tokens(**row) for name, row in rows["tokens"].items()})
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Kept()
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+def _key(row: Mapping[str, Any]) -> tuple[int, int]:
+    return int(row["pid"]), int(row["ticks"])
+
+
+def _seen(row: Mapping[str, Any]) -> Seen:
+    devices = row["devices"]
+    return Seen(
+        float(row["since"]),
+        float(row["time"]),
+        int(row["cpu"]),
+        (row["read"], row["written"]),
+        None if devices is None else tuple((int(index), held) for index, held in devices),
+    )
 
 
 def save(host: str, boot_id: str, kept: Kept, pids: Collection[int]) -> None:
@@ -83,16 +88,18 @@ def save(host: str, boot_id: str, kept: Kept, pids: Collection[int]) -> None:
             "since": seen.since,
             "time": seen.time,
             "cpu": seen.cpu,
-            "rest": seen.rest,
+            "read": seen.read_write[0],
+            "written": seen.read_write[1],
+            "devices": seen.devices,
         }
-        for one, seen in kept.stillness._seen.items()
+        for one, seen in kept.stillness.seen.items()
         if one.pid in pids
     ]
     path = _path(host)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         tokens = {name: asdict(value) for name, value in kept.tokens.items()}
-        body = {"format": 1, "boot_id": boot_id, "seen": rows, "tokens": tokens}
+        body = {"format": FORMAT, "boot_id": boot_id, "seen": rows, "tokens": tokens}
         write_atomically(path, json.dumps(body))
     except OSError:
         return

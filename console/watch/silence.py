@@ -11,17 +11,19 @@ import re
 from console.phases import parse
 
 _LOOKED_AT = re.compile(
-    r'"(?:GET|HEAD) /(?:health|health_generate|metrics|server_info|get_server_info|model_info'
-    r"|get_model_info|v1/models|v1/loads|ping|version)(?:\?[^ ]*)? HTTP/"
+    r'"(?:GET|HEAD) /(?:health|health_generate|healthz|ready|livez|readyz|metrics|server_info'
+    r"|get_server_info|model_info|get_model_info|v1/models|v1/loads|get_load|ping|version)"
+    r"/?(?:\?[^ ]*)? HTTP/"
     r"|Health check failed\. Server couldn't get a response"
+    r"|Health check request received during"
+    r"|Endpoint '/[\w/]+' is deprecated"  # logged by newer ones for each look at an old name
 )
+_WORDS = ("HTTP/", "Health check", "Endpoint '")
 
 
 def is_a_look(text: str) -> bool:
     """Whether a log line only says that somebody asked the server how it is."""
-    return ("HTTP/" in text or "Health check failed" in text) and _LOOKED_AT.search(
-        text
-    ) is not None
+    return any(word in text for word in _WORDS) and _LOOKED_AT.search(text) is not None
 
 
 def is_work(text: str) -> bool:
@@ -38,6 +40,7 @@ class Silence:
 
     def __init__(self) -> None:
         self._newest: float | None = None
+        self._newest_seen_at = 0.0
         self._worked: float | None = None
         self._worked_seen_at: float | None = None
 
@@ -45,7 +48,7 @@ class Silence:
         """The next line; ``now`` is the host's clock when it was read, seconds since 1970."""
         stamp = parse(text).time if "[" in text[:64] or ":" in text[:64] else None
         if stamp is not None:
-            self._newest = stamp
+            self._newest, self._newest_seen_at = stamp, now
         if is_a_look(text):
             return
         self._worked_seen_at = now
@@ -53,11 +56,14 @@ class Silence:
             self._worked = stamp
 
     def seconds(self, now: float, grew_at: float | None) -> float | None:
-        """Silence in seconds. ``grew_at`` is the file's time of change, ``None`` for a journal."""
-        if grew_at is None:
-            seen = self._worked_seen_at
-            return None if seen is None else max(0.0, now - seen)
-        since_growth = max(0.0, now - grew_at)
+        """Silence in seconds. ``grew_at`` is the file's time of change, ``None`` for a journal.
+
+        A journal's last line is at the latest as old as the moment it was read.
+        """
+        if self._worked_seen_at is None and grew_at is None:
+            return None
         if self._newest is None or self._worked is None:
-            return since_growth
+            since = self._worked_seen_at if grew_at is None else grew_at
+            return max(0.0, now - (since or 0.0))
+        since_growth = max(0.0, now - (self._newest_seen_at if grew_at is None else grew_at))
         return since_growth + max(0.0, self._newest - self._worked)

@@ -4,7 +4,8 @@
 """
 
 from console.zombies.classify import classify
+from console.zombies.evidence import lacks_watching
 from console.zombies.policy import Attempt, Policy, Probe
 from console.zombies.stillness import Stillness
 
-__all__ = ["Attempt", "Policy", "Probe", "Stillness", "classify"]
+__all__ = ["Attempt", "Policy", "Probe", "Stillness", "classify", "lacks_watching"]

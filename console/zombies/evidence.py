@@ -23,6 +23,19 @@ _INITIAL = {
 }
 
 
+_WATCHED = "watched for "
+
+
+def watched_for(seconds: float, limit: float, what: str) -> str:
+    """Why a verdict waits: it was looked at for less than it takes; see :func:`lacks_watching`."""
+    return f"{_WATCHED}{seconds:.0f} of {limit:.0f} s {what}"
+
+
+def lacks_watching(zombie: Zombie) -> bool:
+    """Whether all that is missing is to look at it for longer."""
+    return not zombie.killable and (zombie.why_not or "").startswith(_WATCHED)
+
+
 @dataclass(slots=True)
 class Case:
     """Evidence gathered for one verdict. Weights add up to the score, kept within 0 and 1."""
@@ -63,6 +76,8 @@ def of_process(
     memory = gpu if has_gpu else resident(group.values())
     if line := memory_line(group.values(), snapshot):
         case.add(0.0, line)
+    if process.inner_pid not in (None, process.id.pid):
+        case.add(0.0, f"pid {process.inner_pid} inside its container")
     return Zombie(
         id=process_id(kind, process),
         kind=kind,

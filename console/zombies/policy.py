@@ -47,12 +47,18 @@ class Attempt:
     waited_s: float
     answer: Health
 
+    @property
+    def failed(self) -> bool:
+        """Whether it shows that no token came; an answer that is unknown shows nothing."""
+        return self.answer in (Health.TIMEOUT, Health.UNAVAILABLE, Health.REFUSED)
+
 
 @dataclass(frozen=True, slots=True)
 class Probe:
     """What asking one server gave.
 
-    ``tokens_still_s``: how long the count of tokens has not moved; ``still_s``: how long neither
+    ``tokens_still_s``: how long the count of tokens has not moved, ``tokens_watched_s`` how long it
+    was looked at without a move where that is too short to say so; ``still_s``: how long neither
     CPU nor I/O nor device memory of the server's processes moved; ``None`` where it could not be
     seen. Keys of the mapping given to classify: server name, else run id, else ``port:N``.
     """
@@ -61,6 +67,7 @@ class Probe:
     health: Health = Health.UNKNOWN
     log_silent_s: float | None = None
     tokens_still_s: float | None = None
+    tokens_watched_s: float | None = None
     metrics_answered: bool = False
     running_requests: int | None = None
     still_s: float | None = None
@@ -77,6 +84,5 @@ class Probe:
         """The failed attempts since the last answer of 200; what is unknown ends the row too."""
         row: list[Attempt] = []
         for attempt in self.attempts:
-            bad = attempt.answer in (Health.TIMEOUT, Health.UNAVAILABLE, Health.REFUSED)
-            row = [*row, attempt] if bad else []
+            row = [*row, attempt] if attempt.failed else []
         return tuple(row)

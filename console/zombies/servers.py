@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from console.model import Health, Phase, Process, Zombie, ZombieKind
-from console.zombies.evidence import Case, ago, of_process
-from console.zombies.policy import Policy
+from console.zombies.evidence import Case, ago, of_process, watched_for
+from console.zombies.policy import Policy, Probe
 from console.zombies.roles import Part, expected_ranks, rank_name
 from console.zombies.vetoes import supervised
 from console.zombies.world import Instance, World
@@ -29,8 +29,8 @@ def verdict(instance: Instance, world: World, gap_s: float, before: World | None
     if instance.health is Health.OK:
         return None
     if instance.was_ready or (instance.state is None and _listens(instance)):
-        return _hung(instance, world, progress(world, _workers(instance)))
-    return _never_ready(instance, world, progress(world, instance.members), gap_s)
+        return _hung(instance, world)
+    return _never_ready(instance, world, progress(world, instance.members, cpu=True), gap_s)
 
 
 def _workers(instance: Instance) -> tuple[Process, ...]:
@@ -45,7 +45,8 @@ def _health(instance: Instance, world: World) -> Health:
     """Its health; where nobody has asked, a port that nothing listens on would refuse."""
     if instance.health not in (Health.UNKNOWN, Health.NONE):
         return instance.health
-    if instance.port is not None and instance.port not in world.snapshot.listening:
+    known = world.snapshot.ports_known
+    if known and instance.port is not None and instance.port not in world.snapshot.listening:
         return Health.REFUSED
     return Health.UNKNOWN
 
@@ -90,7 +91,7 @@ def _headless(instance: Instance, world: World, before: World | None) -> Zombie 
     if lost is None:
         return None
     case.add(*lost)
-    if instance.port and not _listens(instance):
+    if instance.port and world.snapshot.ports_known and not _listens(instance):
         case.add(0.1, f"port {instance.port} is not listened on")
     if instance.health in (Health.REFUSED, Health.TIMEOUT, Health.UNAVAILABLE):
         case.add(0.1, f"health: {instance.health.value}")
@@ -139,8 +140,11 @@ def _ranks_were_there(
     return None
 
 
-def progress(world: World, members: Iterable[Process]) -> str | None:
-    """What moved between the samples, or ``None`` for nothing (or no sample to compare with)."""
+def progress(world: World, members: Iterable[Process], *, cpu: bool) -> str | None:
+    """What moved between the samples, or ``None`` for nothing (or no sample to compare with).
+
+    ``cpu``: whether computing counts. Ranks that wait for each other in NCCL spin at 100 %.
+    """
     if not world.earlier:
         return None
     for member in members:
@@ -149,32 +153,32 @@ def progress(world: World, members: Iterable[Process]) -> str | None:
             return f"process {member.id.pid} is new"
         if (member.read_bytes, member.write_bytes) != (before.read_bytes, before.write_bytes):
             return f"process {member.id.pid} read or wrote"
-        if member.gpu_memory_mib != before.gpu_memory_mib:
+        # A driver that has not answered yet shows no memory: what appears after it has not changed.
+        if world.devices_read and member.gpu_memory_mib != before.gpu_memory_mib:
             return f"process {member.id.pid} changed its device memory"
-        used = member.cpu_ticks - before.cpu_ticks
-        role = world.role(member)
-        if used > 0 and role is not None and "compile_worker" in member.title:
-            return f"compile worker {member.id.pid} is at work"
         span = member.age_s - before.age_s
-        # At 100 ticks a second one tick in a second is 1 % of a core.
-        if span > 0 and used / span > world.policy.idle_cpu_pct:
+        used = member.cpu_ticks - before.cpu_ticks
+        # At 100 ticks a second one tick in a second is 1 % of a core: idle pools wake up for less.
+        if span <= 0 or used / span <= world.policy.idle_cpu_pct:
+            continue
+        if "compile_worker" in member.title and world.role(member) is not None:
+            return f"compile worker {member.id.pid} is at work"
+        if cpu:
             return f"process {member.id.pid} uses {used / span:.0f} % of a core"
     return None
 
 
-def _hung(instance: Instance, world: World, moving: str | None) -> Zombie | None:
+def _hung(instance: Instance, world: World) -> Zombie | None:
     probe, policy = instance.probe, world.policy
     if probe is None or not probe.failed:
         return None
-    # CPU is no sign of life here: ranks that wait for each other in NCCL spin at 100 %. Nor is what
-    # the helpers of a stopped rank do: nothing of theirs can make it answer.
+    # What the helpers of a stopped rank do is no sign of life: nothing of theirs makes it answer.
     stopped = any(rank.state == "T" for rank in instance.ranks)
-    if moving is not None and "core" not in moving and not stopped:
+    if not stopped and progress(world, _workers(instance), cpu=False) is not None:
         return None
     silent, still = instance.log_silent_s, probe.tokens_still_s
-    for value in (silent, still):
-        if value is not None and value < policy.hung_silent_s:
-            return None  # it is at work
+    if any(value is not None and value < probe.no_answer_s for value in (silent, still)):
+        return None  # it did something while it was asked: it is at work
     case = Case()
     waited = max(attempt.waited_s for attempt in probe.failed)
     case.add(0.3, f"/health_generate no answer in {waited:.0f} s (from {probe.vantage})")
@@ -185,10 +189,10 @@ def _hung(instance: Instance, world: World, moving: str | None) -> Zombie | None
     case.add(0.3 if enough else 0.1, many)
     if silent is not None:
         case.add(0.2, f"log silent for {ago(silent)}")
-    tokens_known = still is not None or not probe.metrics_answered
-    if tokens_known:
-        what = f"has not moved for {ago(still)}" if still is not None else "cannot be asked either"
-        case.add(0.2, f"the count of tokens {what}")
+    if still is not None:
+        case.add(0.2, f"the count of tokens has not moved for {ago(still)}")
+    elif not probe.metrics_answered:
+        case.add(0.2, "the count of tokens cannot be asked either")
     for member in instance.members:
         if member.state == "T":
             case.add(0.0, f"process {member.id.pid} is stopped (state T); SIGCONT would resume it")
@@ -196,11 +200,24 @@ def _hung(instance: Instance, world: World, moving: str | None) -> Zombie | None
     why_not = None
     if not enough:
         why_not = f"needs {policy.hung_probes} probes over {policy.hung_no_answer_s:.0f} s"
-    elif silent is None:
-        why_not = "when its log last grew is not known"
-    elif not tokens_known:
-        why_not = "whether its count of tokens moves is not known"
+    else:
+        why_not = _not_silent_enough(probe, silent, policy)
     return _finish(ZombieKind.HUNG, instance, world, case, why_not)
+
+
+def _not_silent_enough(probe: Probe, silent: float | None, policy: Policy) -> str | None:
+    """What of a minute's silence is not known or not over yet."""
+    limit = policy.hung_silent_s
+    if silent is None:
+        return "when its log last grew is not known"
+    if silent < limit:
+        return watched_for(silent, limit, "of its log's silence")
+    still = probe.tokens_still_s
+    if still is None and probe.metrics_answered:
+        return watched_for(probe.tokens_watched_s or 0.0, limit, "whether its tokens move")
+    if still is not None and still < limit:
+        return watched_for(still, limit, "whether its tokens move")
+    return None
 
 
 def _never_ready(
@@ -232,9 +249,7 @@ def _never_ready(
     if silent is None:
         why_not = "when its log last grew is not known"
     elif watched < policy.never_ready_still_s:
-        why_not = (
-            f"watched for {watched:.0f} of {policy.never_ready_still_s:.0f} s without progress"
-        )
+        why_not = watched_for(watched, policy.never_ready_still_s, "without progress")
     return _finish(ZombieKind.NEVER_READY, instance, world, case, why_not)
 
 

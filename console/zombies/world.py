@@ -101,6 +101,7 @@ class World:
 
     def __init__(self, snapshot: Snapshot, known: Known, earlier: Snapshot | None = None) -> None:
         self.earlier = {process.id: process for process in earlier.processes} if earlier else {}
+        self.devices_read = not (snapshot.gpu_error or (earlier and earlier.gpu_error))
         ordered = sorted(snapshot.processes, key=lambda p: p.id.pid)
         carried = tuple(self._carry(process) for process in ordered)
         self.snapshot = replace(snapshot, processes=carried)

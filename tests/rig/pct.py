@@ -1,10 +1,10 @@
 """A stand-in for Proxmox VE's ``pct``, over a container booted by this rig.
 
-``install`` writes a command ``pct`` into a folder for a PATH. What it keeps of the real one is what
-an operator's program meets (PVE 8, pct.pm and lxc-attach): stdin goes through unbuffered, the
-command's status comes back, its environment is the caller's plus ``container=lxc``, ``--`` before
-the command is optional. Without such a container the status is 2, with a stopped one 1, on wrong
-usage 255, each with its message on stderr.
+``install`` writes the commands ``pct`` and ``lxc-info`` into a folder for a PATH. What it keeps of
+the real ones is what an operator's program meets (PVE 8, pct.pm and lxc-attach): stdin goes through
+unbuffered, the command's status comes back, its environment is the caller's plus ``container=lxc``,
+``--`` before the command is optional. Without such a container the status is 2, with a stopped one
+1, on wrong usage 255, each with its message on stderr.
 """
 
 from __future__ import annotations
@@ -45,9 +45,21 @@ def install(folder: Path, containers: Mapping[int, int | None]) -> Path:
         "import sys; sys.path.insert(0, sys.argv.pop(1)); from tests.rig.pct import main; main()"
     )
     line = f"exec {python} -I -c {shlex.quote(start)} {source} {shlex.quote(str(table))}"
-    command.write_text(f'#!/bin/sh\n{line} "$@"\n')
-    command.chmod(0o755)
+    for program, words in ((command, ""), (folder / "lxc-info", " lxc-info")):
+        program.write_text(f'#!/bin/sh\n{line}{words} "$@"\n')
+        program.chmod(0o755)
     return command
+
+
+def _info(table: Mapping[str, int | None], argv: list[str]) -> int:
+    """``lxc-info -n VMID -p -H``: the init's pid, nothing for a stopped one."""
+    if len(argv) != 4 or argv[0] != "-n" or sorted(argv[2:]) != ["-H", "-p"]:
+        return _fail(1, "lxc-info: this stand-in knows -n VMID -p -H")
+    if argv[1] not in table:
+        return _fail(1, f"{argv[1]} doesn't exist")
+    if table[argv[1]] is not None:
+        print(table[argv[1]])
+    return 0
 
 
 def _fail(status: int, text: str) -> int:
@@ -79,6 +91,8 @@ def _exec(vmid: str, leader: int | None, argv: list[str]) -> int:
 def run(table: Mapping[str, int | None], argv: list[str]) -> int:
     """``pct ARGV`` against the table of containers; the exit status."""
     verb, rest = (argv[0], argv[1:]) if argv else ("help", [])
+    if verb == "lxc-info":
+        return _info(table, rest)
     if verb not in _SYNOPSIS:
         return _fail(
             WRONG_USAGE,

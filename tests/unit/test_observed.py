@@ -1,6 +1,7 @@
 """What is kept between commands counts only for the very same processes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,7 @@ def test_a_count_that_was_not_watched_for_long_says_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"format": 2}', '{"format": 1, "boot_id": "boot"}']
+    "text", ["", "{", "[]", '{"format": 1}', '{"format": 2, "boot_id": "boot"}']
 )
 def test_a_damaged_file_is_as_good_as_none(state: Path, text: str) -> None:
     (state / "observed").mkdir()
@@ -67,4 +68,22 @@ def test_a_damaged_file_is_as_good_as_none(state: Path, text: str) -> None:
 
 def test_the_file_is_readable_json(state: Path) -> None:
     save("h", "boot", Kept(), ())
-    assert json.loads((state / "observed" / "h.json").read_text())["format"] == 1
+    assert json.loads((state / "observed" / "h.json").read_text())["format"] == 2
+
+
+def test_a_driver_that_does_not_answer_moves_nothing() -> None:
+    still = Stillness()
+    unread = replace(at(100.0), gpu_error="no answer yet")
+    still.feed(replace(unread, processes=(replace(unread.processes[0], gpu_memory_mib={}),)))
+    still.feed(at(105.0))
+    assert still.still_s([ONE], 105.0) == 5.0
+    still.feed(replace(unread, time=110.0))
+    grown = at(120.0)
+    still.feed(grown)
+    assert still.still_s([ONE], 120.0) == 20.0
+    still.feed(
+        replace(
+            grown, time=130.0, processes=(replace(grown.processes[0], gpu_memory_mib={0: 99.0}),)
+        )
+    )
+    assert still.still_s([ONE], 130.0) == 0.0

@@ -15,6 +15,11 @@ WORK = "[2026-11-29 17:{m:02d}:00 TP0] Decode batch, #running-req: 1, #token: 45
         ('INFO:     127.0.0.1:1 - "GET /health_generate?x=1 HTTP/1.1" 200 OK', True),
         ('INFO:     127.0.0.1:1 - "GET /v1/models HTTP/1.1" 200 OK', True),
         ("Health check failed. Server couldn't get a response from detokenizer for", True),
+        ('INFO:     127.0.0.1:1 - "GET /metrics/ HTTP/1.1" 200 OK', True),
+        ('INFO:     10.0.0.9:1 - "GET /get_load HTTP/1.1" 200 OK', True),
+        ("Endpoint '/get_server_info' is deprecated and will be removed.", True),
+        ("Health check request received during shutdown. Returning 503.", True),
+        ("Endpoint 'x' answered", False),
         ('INFO:     127.0.0.1:1 - "POST /v1/completions HTTP/1.1" 200 OK', False),
         ('INFO:     127.0.0.1:1 - "GET /healthy-thing HTTP/1.1" 200 OK', False),
         ("Prefill batch, #new-seq: 1", False),
@@ -50,4 +55,12 @@ def test_a_journal_has_no_time_of_change() -> None:
     assert silence.seconds(5.0, None) is None
     silence.take(WORK.format(m=1), 10.0)
     silence.take(LOOK.format(m=2), 60.0)
-    assert silence.seconds(70.0, None) == 60.0
+    # A minute between the two lines by their own stamps, and the later one was read 10 s ago.
+    assert silence.seconds(70.0, None) == 70.0
+
+
+def test_a_journal_read_for_the_first_time_is_as_silent_as_its_stamps_say() -> None:
+    silence = Silence()
+    for minute in range(9):
+        silence.take((WORK if minute < 1 else LOOK).format(m=minute), now=5000.0)
+    assert silence.seconds(5000.0, None) == 8 * 60

@@ -67,11 +67,11 @@ class Command:
             text=True,
         )
 
-    def __call__(self, *words: str) -> Ran:
+    def __call__(self, *words: str, bound_s: float = BOUND_S) -> Ran:
         """Run it to its end, without a terminal."""
         process = self.start(*words)
         try:
-            out, err = process.communicate(timeout=BOUND_S)
+            out, err = process.communicate(timeout=bound_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()

@@ -1,0 +1,1 @@
+"""Stands in for SGLang where only its processes, its endpoints and its log matter."""
