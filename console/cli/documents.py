@@ -42,8 +42,8 @@ def status_host(view: HostView, now: float) -> dict[str, Any]:
 def lost_host(name: str, state: HostState, error: str) -> dict[str, Any]:
     """A host that did not answer: nothing of it is known, and nothing is zero."""
     return {
-        "name": name, "state": state.value, "error": error, "age_s": None, "gpus": [],
-        "gpu_error": None, "cpu": None, "servers": [], "zombies": [],
+        "name": name, "state": state.value, "error": error, "through": None, "age_s": None,
+        "gpus": [], "gpu_error": None, "cpu": None, "servers": [], "zombies": [],
     }  # fmt: skip
 
 
