@@ -27,6 +27,7 @@ from console.keys import KeyMap, complete
 from console.model import HostState, HostView
 from console.notices import Notice, Notices
 from console.screens.base import Place, keyed
+from console.screens.benching import Benching
 from console.screens.commands import CommandLine, names
 from console.screens.doing import Doing
 from console.screens.places import Places
@@ -83,6 +84,7 @@ class SpecopsApp(App[None], inherit_bindings=False):
         self.notices = Notices()
         self.trends = Trends()
         self.doing = Doing(self)
+        self.benching = Benching(self)
         self.places = Places(self)
         self.reloading = Reloading(self)
         self.fleet: FleetPort | None = None

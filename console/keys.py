@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from console.errors import ConfigError
 
-LISTS = ("fleet", "host", "presets", "activity")
-PLACES = ("fleet", "host", "server", "log", "presets", "activity")
+LISTS = ("fleet", "host", "presets", "activity", "bench")
+PLACES = ("fleet", "host", "server", "log", "presets", "activity", "bench")
 """Screens that show a place; dialogs are scopes of their own."""
 
 SCOPES = (*PLACES, "plan", "help")
@@ -127,20 +127,25 @@ TABLE: tuple[Action, ...] = (
     Action("page-up", "page up", ("pageup",), (*PLACES, "help", "plan"), "one page up"),
     Action("top", "first", ("g", "home"), (*PLACES, "help"), "first line"),
     Action("bottom", "last", ("G", "end"), (*PLACES, "help"), "last line"),
-    Action("filter", "filter", ("slash",), ("fleet", "host", "presets", "activity"),
+    Action("filter", "filter", ("slash",), LISTS,
            "keep matching rows: words, !word, column:word, column>number; memory>80 !ready", bar=7),
-    Action("sort", "sort", ("o",), ("fleet", "host", "activity"),
+    Action("sort", "sort", ("o",), ("fleet", "host", "activity", "bench"),
            "choose the column to sort by; the same again reverses"),
-    Action("mark", "mark", ("space",), ("fleet", "host", "log"), "mark this row or line"),
-    Action("mark-all", "mark all", ("asterisk",), ("fleet", "host"), "mark every row shown"),
-    Action("unmark", "unmark", ("backslash",), ("fleet", "host", "log"), "take every mark away"),
-    Action("refresh", "refresh", ("r", "f5"), ("fleet", "host", "server", "activity"),
+    Action("mark", "mark", ("space",), ("fleet", "host", "log", "bench"),
+           "mark this row or line"),
+    Action("mark-all", "mark all", ("asterisk",), ("fleet", "host", "bench"),
+           "mark every row shown"),
+    Action("unmark", "unmark", ("backslash",), ("fleet", "host", "log", "bench"),
+           "take every mark away"),
+    Action("refresh", "refresh", ("r", "f5"), ("fleet", "host", "server", "activity", "bench"),
            "sample now; a lost host is tried again at once"),
-    Action("copy", "copy", ("c",), ("fleet", "host", "server", "log", "presets", "activity"),
+    Action("copy", "copy", ("c",), PLACES,
            "copy what the cursor is on to your clipboard (OSC 52)"),
-    Action("notices", "notices", ("n",), ("fleet", "host", "server", "presets", "activity"),
+    Action("notices", "notices", ("n",),
+           ("fleet", "host", "server", "presets", "activity", "bench"),
            "what happened while you looked elsewhere"),
-    Action("bench", "bench", ("b",), ("server",), "tokens/s, TTFT and accept length, measured now",
+    Action("bench", "bench", ("b",), ("fleet", "host", "server", "bench"),
+           "what was measured of this server, as plots; there: measure it now",
            cli="bench", bar=14),
     Action("diff", "diff", ("d",), ("server", "presets"),
            "what differs: this launch from its presets, a preset from another", bar=9),

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-import time
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +10,7 @@ import click
 from console.cli.common import Cli, common, confirm, connected, run_async
 from console.cli.output import number, print_json, say, table, warn
 from console.errors import ActionFailed, HostError, PreflightFailed, Refused, UsageError
+from console.planning.measuring import Load, history_path, keep, level_to_json, levels, run_levels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,19 +20,9 @@ if TYPE_CHECKING:
     from console.config import Config
     from console.model import Plan, Server
     from console.planning.planner import Planner
-    from console.remote import Remote
     from console.runners.settings import Choice
 
 ROUNDS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What is asked of the server: requests a level are ``per_worker`` times the concurrency."""
-
-    concurrency: tuple[int, ...]
-    per_worker: int
-    tokens: int
 
 
 @click.command()
@@ -65,92 +52,17 @@ def bench(
     return run_async(_against(cli, server, load, against, rounds, yes=yes))
 
 
-def levels(text: str) -> tuple[int, ...]:
-    """``1,8,32`` as numbers.
-
-    Raises:
-        UsageError: something else.
-    """
-    try:
-        found = tuple(int(word) for word in text.split(","))
-    except ValueError:
-        found = ()
-    if not found or any(not 1 <= n <= 4096 for n in found):
-        raise UsageError(f"'{text}' is no list of numbers", place="--concurrency", hint="1,8,32")
-    return found
-
-
 async def _alone(cli: Cli, name: str, load: Load) -> int:
     config = cli.config()
     server = config.server(name)
     async with connected(config, config.host(server.host), read_only=True) as remote:
         found, ran = await run_levels(remote, server, load)
-    keep(remote.host.name, ran, found, load)
+    remember(remote.host.name, ran, found, load)
     if cli.json:
-        print_json({"server": name, **ran, "levels": [level_to_json(x) for x in found]})
+        print_json({**ran, "levels": [level_to_json(x) for x in found]})
     else:
         say_levels(found)
     return 6 if any(level.failed for level in found) else 0
-
-
-async def run_levels(
-    remote: Remote, server: Server, load: Load
-) -> tuple[list[Level], dict[str, Any]]:
-    """Warm up, then each concurrency; and which run and presets it was that were measured.
-
-    Raises:
-        ActionFailed: the server does not complete.
-        HostError: the link is lost.
-    """
-    from console.bench import measure, warm_up
-    from console.watch import probe
-    from console.watch.attribution import find
-
-    newest = find(server, await remote.runs(), await remote.snapshot()).run
-    key = api_key(server)
-    client = probe.open_client(remote.http())
-    try:
-        url = probe.address(server)
-        await warm_up(client, url, load.tokens, key)
-        found = []
-        for count in load.concurrency:
-            level = await measure(client, url, concurrency=count, tokens=load.tokens, key=key,
-                                  requests=count * load.per_worker)  # fmt: skip
-            found.append(level)
-    finally:
-        await client.aclose()
-    ran = {
-        "run_id": newest.run_id if newest else None,
-        "model": (newest.model if newest else "") or server.model,
-        "speculative": newest.speculative if newest else server.speculative,
-        "nccl": newest.nccl if newest else server.nccl,
-        "preset": newest.preset if newest else None,
-    }
-    return found, ran
-
-
-def api_key(server: Server) -> str | None:
-    """The server's API key, where its entry names a secret for it.
-
-    Raises:
-        ConfigError: it does, and nothing on this machine knows it.
-    """
-    from console.planning.secretstore import resolve
-    from console.runners.settings import REFERENCE
-
-    value = server.args.get("api-key")
-    if not isinstance(value, str) or not value.startswith(REFERENCE):
-        return None
-    name = value.removeprefix(REFERENCE)
-    return resolve([name])[name]
-
-
-def level_to_json(level: Level) -> dict[str, Any]:
-    """One concurrency as JSON; percentiles as p50, p90, p99 in seconds."""
-    body = asdict(level)
-    for key in ("ttft_s", "itl_s"):
-        body[key] = {f"p{p}": round(value, 6) for p, value in body[key].items()}
-    return body
 
 
 def say_levels(found: Sequence[Level]) -> None:
@@ -172,27 +84,12 @@ def say_levels(found: Sequence[Level]) -> None:
             warn(f"at {level.concurrency}: {level.error}")
 
 
-def keep(host: str, ran: dict[str, Any], found: Sequence[Level], load: Load) -> None:
-    """Append to this operator's history of measurements, one JSON line a run of the command."""
-    path = history_path(host)
-    row = {
-        "format": 1, "time": time.time(), "host": host, **ran, "tokens": load.tokens,
-        "per_worker": load.per_worker, "levels": [level_to_json(x) for x in found],
-    }  # fmt: skip
+def remember(host: str, ran: dict[str, Any], found: Sequence[Level], load: Load) -> None:
+    """Keep it; a history that cannot be written is said, and the figures still stand."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        with os.fdopen(handle, "w") as file:
-            file.write(json.dumps(row) + "\n")
+        keep(host, ran, found, load)
     except OSError as error:
-        warn(f"not kept: {error.strerror}", head=str(path))
-
-
-def history_path(host: str) -> Path:
-    """Where measurements of a host are kept."""
-    from console.config import state_dir
-
-    return state_dir() / "bench" / f"{host}.jsonl"
+        warn(f"not kept: {error.strerror}", head=str(history_path(host)))
 
 
 # ---- two presets
@@ -228,7 +125,7 @@ async def _against(cli: Cli, name: str, load: Load, other: str, rounds: int, *, 
                 for choice in (first, second):
                     await relaunch(config, planner, audit, server, choice, quiet=cli.json)
                     found, ran = await run_levels(remote, server, load)
-                    keep(server.host, ran, found, load)
+                    remember(server.host, ran, found, load)
                     pair.append(found)
                 measured.append((pair[0], pair[1]))
         finally:

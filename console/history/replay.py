@@ -13,15 +13,19 @@ from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from console.actions.codec import decode
 from console.config import Config
 from console.errors import ConfigError, Refused, SpecopsError
 from console.history.recording import FORMAT
 from console.model import Finding, Host, HostView, Plan, StepResult
+from console.planning.measuring import Load
 from console.remote import Cursor, LogChunk, LogSource
 from console.screens.ports import Output
+
+if TYPE_CHECKING:
+    from console.bench import Level
 
 TICK_S = 0.1
 
@@ -246,6 +250,11 @@ class Replay:
     def preflight_stream(self, plan: Plan) -> AsyncIterator[Finding]:
         """Refused."""
         del plan
+        self._refuse()
+
+    def bench(self, server: str, load: Load) -> AsyncIterator[Level]:
+        """Refused."""
+        del server, load
         self._refuse()
 
     async def run_command(self, line: str) -> Output:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from console.actions.audit import AuditLog
 from console.actions.executor import Executor
@@ -16,13 +17,17 @@ from console.actions.journal import PlanRecord, find, to_resume
 from console.actions.serving import Serving
 from console.config import Config
 from console.config.presets import Presets, read_folder
-from console.errors import HostError, Refused, UsageError
+from console.errors import ActionFailed, HostError, Refused, UsageError
 from console.model import Finding, Plan, ServerState, StepKind, StepResult, ZombieKind
+from console.planning.measuring import Load, each_level, history_path, keep, running
 from console.planning.planner import Options, Planner
 from console.remote import Cursor, LogChunk, LogSource, Remote
 from console.runners.settings import Choice
 from console.screens.ports import Output
 from console.watch.fleet import Fleet
+
+if TYPE_CHECKING:
+    from console.bench import Level
 
 COMMAND_S = 60.0
 RECONNECT_S = 2.0
@@ -166,6 +171,33 @@ class Operations:
                 return
             except HostError:
                 await asyncio.sleep(RECONNECT_S)
+
+    async def bench(self, server: str, load: Load) -> AsyncIterator[Level]:
+        """Measure a server; what is done is kept, also when the rest is given up.
+
+        Raises:
+            ActionFailed: the server does not complete, or the figures could not be kept.
+            HostError: the link is lost.
+        """
+        entry = self.fleet.config.server(server)
+        remote = self.fleet.remote(entry.host)
+        ran = await running(remote, entry)
+        found: list[Level] = []
+        whole = False
+        try:
+            async with contextlib.aclosing(each_level(remote, entry, load)) as levels:
+                async for level in levels:
+                    found.append(level)
+                    yield level
+            whole = True
+        finally:
+            try:
+                if found:
+                    keep(entry.host, ran, found, load)
+            except OSError as error:
+                if whole:
+                    place = str(history_path(entry.host))
+                    raise ActionFailed(f"not kept: {error.strerror}", place=place) from error
 
     async def run_command(self, line: str) -> Output:
         """Run a command that only looks, in a process of its own, bounded in time.

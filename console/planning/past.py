@@ -28,11 +28,12 @@ def measurements(where: Path | None = None) -> tuple[Measured, ...]:
         files = sorted((where or folder()).glob("*.jsonl"))
     except OSError:
         return ()
-    found = [row for path in files for row in _rows(path)]
+    found = [one for path in files for row in rows(path) if (one := measured_of(row))]
     return tuple(sorted(found, key=lambda row: row.at))
 
 
-def _rows(path: Path) -> Iterator[Measured]:
+def rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    """The lines of one host's history that are JSON objects; none where there is no file."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - MAX_BYTES))
@@ -44,8 +45,8 @@ def _rows(path: Path) -> Iterator[Measured]:
             row = json.loads(line)
         except ValueError:
             continue
-        if isinstance(row, Mapping) and (found := measured_of(row)) is not None:
-            yield found
+        if isinstance(row, Mapping):
+            yield row
 
 
 def measured_of(row: Mapping[str, Any]) -> Measured | None:

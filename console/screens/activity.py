@@ -130,7 +130,8 @@ class ActivityScreen(TablePlace[Deed]):
             self.report(error)
         plans = self.specops.doing.hosts_of_plans
         plans.update({deed.plan: deed.host for deed in self._entries if deed.plan})
-        self.views_changed()
+        if self.drawable:
+            self.views_changed()
 
     def all_rows(self) -> Sequence[Deed]:
         """Newest first."""

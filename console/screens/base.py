@@ -121,6 +121,11 @@ class Place(Screen[None]):
         """New data, or a second has passed: draw again what depends on it."""
         self.show_head()
 
+    @property
+    def drawable(self) -> bool:
+        """Whether it still has its widgets: background work may end after it was left."""
+        return self.is_attached and bool(self.query("#head"))
+
     def show_head(self) -> None:
         """The top line: where we are, what needs the operator, clock, file in use."""
         app = self.specops
@@ -223,6 +228,10 @@ class Place(Screen[None]):
     def action_logs(self) -> None:
         """``l``."""
         self.specops.places.log(*self.where())
+
+    def action_bench(self) -> None:
+        """``b``."""
+        self.specops.places.bench(*self.where())
 
     def action_presets(self) -> None:
         """``p``."""

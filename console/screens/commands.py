@@ -60,6 +60,8 @@ class CommandLine:
             self._own(word, rest)
         elif (action := BY_ID.get(word)) is not None and action.dangerous:
             self._act(word, rest)
+        elif word == "bench":
+            self._bench(rest)
         elif word == "logs" and len(rest) == 1:
             server = self._app.config.server(rest[0])
             self._app.places.log(server.host, server.name)
@@ -88,6 +90,26 @@ class CommandLine:
             app.places.file(path)
         elif word == "theme":
             app.places.theme(rest[0])
+
+    def _bench(self, rest: list[str]) -> None:
+        from console.planning.measuring import Load, levels  # noqa: PLC0415 - only for this word
+
+        parser = _Parser(prog="bench", add_help=False)
+        parser.add_argument("server")
+        parser.add_argument("--concurrency", default="")
+        parser.add_argument("--requests", type=int, default=4)
+        parser.add_argument("--tokens", type=int, default=128)
+        parser.add_argument("--against")
+        given = parser.parse_args(rest)
+        server = self._app.config.server(given.server)
+        if given.against:
+            hint = f"specops bench {server.name} --against {given.against}, in a shell"
+            raise UsageError("a comparison relaunches many times", place=":bench", hint=hint)
+        load = Load(levels(given.concurrency or "1,8,32"), given.requests, given.tokens)
+        asked = load if len(rest) > 1 else None
+        if not (1 <= load.per_worker <= 1000 and 2 <= load.tokens <= 100_000):
+            raise UsageError("1 to 1000 requests of 2 to 100000 tokens", place=":bench")
+        self._app.places.bench(server.host, server.name, asked)
 
     def _act(self, word: str, rest: list[str]) -> None:
         """A command that changes a host: the same plan and dialog as its key."""

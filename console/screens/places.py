@@ -18,6 +18,7 @@ from console.screens.base import Place
 
 if TYPE_CHECKING:
     from console.app import SpecopsApp
+    from console.planning.measuring import Load
 
 
 class Places:
@@ -89,6 +90,19 @@ class Places:
         from console.screens.presets import PresetsScreen  # noqa: PLC0415 - when opened
 
         self.open(self._app.made(PresetsScreen))
+
+    def bench(self, host: str | None, server: str | None, load: Load | None = None) -> None:
+        """To the measurements of a server; with ``load`` straight to the question."""
+        from console.screens.bench import BenchScreen  # noqa: PLC0415 - when opened
+
+        if host is None or server is None:
+            self._app.say("bench: put the cursor on a server first", "warn")
+            return
+        self.selected = (host, server)
+        screen = self._app.made(BenchScreen, host, server)
+        self.open(screen)
+        if load is not None:
+            self._app.call_after_refresh(screen.ask_to_measure, load)
 
     def activity(self) -> None:
         """To runs and audit."""

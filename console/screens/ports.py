@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from console.config import Config
 from console.model import Finding, HostView, Plan, StepResult
 from console.remote import LogChunk, LogSource
+
+if TYPE_CHECKING:
+    from console.bench import Level
+    from console.planning.measuring import Load
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,13 @@ class ActionsPort(Protocol):
         self, host: str, source: LogSource, *, last_lines: int | None = None
     ) -> AsyncIterator[LogChunk]:
         """Follow a log; survives lost connections by resuming where it was."""
+        ...
+
+    def bench(self, server: str, load: Load) -> AsyncIterator[Level]:
+        """Measure a server that serves: each level as it is done.
+
+        What was done is kept in this operator's history, also when it is ended early.
+        """
         ...
 
     async def run_command(self, line: str) -> Output:

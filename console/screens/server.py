@@ -189,10 +189,6 @@ class ServerScreen(Place):
             return
         self.specops.propose("relaunch", self._host, self._server, change=change)
 
-    def action_bench(self) -> None:
-        """``b``: asks the server real questions; the output opens when it is through."""
-        self.specops.command(f"bench {shlex.quote(self._server)}")
-
     def action_whole(self) -> None:
         """``v``: command line and variables in full."""
         from console.screens.reading import Reading  # noqa: PLC0415 - when opened

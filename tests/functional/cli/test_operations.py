@@ -14,6 +14,7 @@ from console.config import load
 from console.config.presets import load_presets
 from console.errors import ActionFailed, Refused, UsageError
 from console.model import Change, HostState, Phase, Plan, ServerState, StepKind, StepResult
+from console.planning.measuring import Load, history
 from console.planning.operations import Operations
 from console.remote import LogSource
 from console.session import Headless
@@ -72,6 +73,11 @@ async def test_a_server_lives_under_the_console(operations: Operations) -> None:
     assert [r.outcome for r in results] == ["ok", "ok", "ok"], results
     await until(lambda: seen(operations).phase is Phase.READY)
     first = seen(operations)
+    measured = [level async for level in operations.bench("one", Load((1, 2), 1, 8))]
+    assert [(x.concurrency, x.failed) for x in measured] == [(1, 0), (2, 0)]
+    kept = history("here", "one")[0]
+    assert kept.levels[1].tokens_per_s == measured[1].tokens_per_s
+    assert kept.presets == "eagle3-3step"
     with pytest.raises(ActionFailed, match="runs already"):
         await operations.plan("launch", "here", "one")
 

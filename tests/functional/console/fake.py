@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from console.app import SpecopsApp
+from console.bench import Level
 from console.config import Config
 from console.errors import ActionFailed
 from console.model import (
@@ -44,6 +45,7 @@ from console.model import (
     Zombie,
     ZombieKind,
 )
+from console.planning.measuring import Load
 from console.remote import Cursor, LogChunk, LogSource
 from console.screens.ports import ActionsPort, FleetPort, Output
 from console.screens.prompts import ScreenPrompts
@@ -175,6 +177,13 @@ def config(**changes: Any) -> Config:
     return replace(Config(Path("hosts.yaml"), hosts, servers), **changes)
 
 
+def level(concurrency: int, tokens_per_s: float, accept: float | None = 2.4) -> Level:
+    """One measured level."""
+    ttft = {50: 0.05 * concurrency, 90: 0.08 * concurrency, 99: 0.1 * concurrency}
+    return Level(concurrency, 4 * concurrency, 0, 10.0, 5000, tokens_per_s, ttft,
+                 {50: 0.011, 90: 0.012, 99: 0.02}, accept)  # fmt: skip
+
+
 class FakeFleet(FleetPort):
     """Views that a test changes."""
 
@@ -224,6 +233,10 @@ class FakeActions(ActionsPort):
         self.outcome: str = "ok"
         self.refuse: str = ""
         self.more = asyncio.Event()
+        self.benched: list[tuple[str, Load]] = []
+        self.bench_error = ""
+        self.go_on = asyncio.Event()
+        self.go_on.set()
 
     async def plan(self, action: str, host: str, server: str | None = None, **options: Any) -> Plan:
         self.planned.append((action, host, server, options))
@@ -260,6 +273,14 @@ class FakeActions(ActionsPort):
     ) -> AsyncIterator[LogChunk]:
         yield LogChunk(self.log, Cursor())
         await self.more.wait()
+
+    async def bench(self, server: str, load: Load) -> AsyncIterator[Level]:
+        self.benched.append((server, load))
+        if self.bench_error:
+            raise ActionFailed(self.bench_error, place=server)
+        for count in load.concurrency:
+            await self.go_on.wait()
+            yield level(count, 100.0 * count)
 
     async def run_command(self, line: str) -> Output:
         self.commands.append(line)

@@ -16,6 +16,7 @@ from console.app import SpecopsApp
 from console.keys import BY_ID, TABLE, KeyMap, document
 from console.model import HostState
 from console.screens.activity import ActivityScreen
+from console.screens.bench import BenchScreen
 from console.screens.fleet import Fleet
 from console.screens.host import HostScreen
 from console.screens.log import LogScreen
@@ -28,7 +29,8 @@ from widgets.log_view import LogView
 
 SCREENS: dict[str, type[Any]] = {
     "fleet": Fleet, "host": HostScreen, "server": ServerScreen, "log": LogScreen,
-    "presets": PresetsScreen, "activity": ActivityScreen, "plan": PlanDialog,
+    "presets": PresetsScreen, "activity": ActivityScreen, "bench": BenchScreen,
+    "plan": PlanDialog,
 }  # fmt: skip
 
 
@@ -201,14 +203,16 @@ async def test_server_screen_keys() -> None:
         assert "--speculative-algorithm" in text(app)
         await pilot.press("escape")
         await press(pilot, "bench")
-        await wait_for(pilot, lambda: "output of bench kimi-k25" in text(app), "bench")
-        await pilot.press("escape")
+        await wait_for(pilot, lambda: isinstance(app.screen, BenchScreen), "bench")
+        await press(pilot, "bench")
+        assert "kimi-k25 does not serve now" in text(app)
+        await press(pilot, "back")
         await press(pilot, "copy")
         assert "python3 -m sglang.launch_server" in app.clipboard
         await press(pilot, "next-error")
         await wait_for(pilot, lambda: isinstance(app.screen, LogScreen), "log")
         await wait_for(pilot, lambda: "PAUSED" in text(app), "at the error")
-    assert actions.commands == ["bench kimi-k25"]
+    assert actions.benched == []
 
 
 async def test_log_keys(tmp_path: Path) -> None:

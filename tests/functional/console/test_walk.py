@@ -63,6 +63,7 @@ async def test_every_screen(
             pilot, app, "escape enter", "server", "NEVER READY", "graph_target", "4/23", "tok/s"
         )
         await visit(pilot, app, "l", "log", "FOLLOW", "ValueError", "⋯ 2 frames", "dropped 0")
+        await visit(pilot, app, "escape b", "bench", "kimi-k25 > bench", "nothing measured yet")
         await visit(pilot, app, "p", "presets", "eagle3-3step", "pcie-ll-ring")
         await visit(pilot, app, "a", "activity", "kill-zombies", "ops@laptop")
         await pilot.press("1", "question_mark")

@@ -1,0 +1,166 @@
+"""Measurements: asked before, seen while they run, kept, drawn beside those of other presets."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from console.app import SpecopsApp
+from console.planning import measuring
+from console.planning.measuring import Load
+from console.screens.bench import BenchScreen
+from console.screens.bench_dialog import BenchDialog, expected_s
+from tests.functional.console import fake
+from tests.functional.console.steps import settle, show, text, wait_for
+from tests.functional.console.test_walk import nothing_overflows
+
+LOAD = Load((1, 8, 32), 4, 128)
+
+
+def keep(preset: str, factor: float, *, server: str = "k26", accept: float | None = 2.4) -> None:
+    """One measurement in the history."""
+    found = [fake.level(count, factor * 100 * count, accept) for count in LOAD.concurrency]
+    ran = {"server": server, "run_id": "7d10", "speculative": preset, "nccl": "default"}
+    measuring.keep("dflash", ran, found, LOAD)
+    time.sleep(0.002)  # the history is told apart by time
+
+
+async def opened(pilot: Pilot[None], app: SpecopsApp) -> Any:
+    await settle(pilot)
+    await pilot.press(*"jjj", "b")
+    await wait_for(pilot, lambda: isinstance(app.screen, BenchScreen), "the screen")
+    await wait_for(pilot, lambda: "reading" not in text(app), "the history")
+    return app.screen
+
+
+@pytest.mark.parametrize("size", [(80, 24), (100, 30), (200, 50)])
+async def test_plots_compare_with_every_other_preset(size: tuple[int, int]) -> None:
+    keep("eagle3-1step", 0.5, accept=1.7)
+    keep("other", 9.0, server="another")
+    keep("eagle3-3step", 0.9)
+    keep("eagle3-3step", 1.0)
+    app, _, _ = fake.app()
+    async with app.run_test(size=size) as pilot:
+        await opened(pilot, app)
+        shown = text(app)
+        nothing_overflows(app, f"bench at {size}")
+        assert "● eagle3-3step" in shown
+        assert "○ eagle3-1step" in shown, "signs tell them apart, not colours alone"
+        assert "◆" not in shown, "the newest of each other preset, not each measurement"
+        assert "other" not in shown, "of this server only"
+        rows = shown.split("TOKENS/S", 1)[1].splitlines()
+        longest, shorter = rows[5].split("●")[1], rows[6].split("○")[1]
+        assert "3 200" in longest
+        assert "1 600" in shorter
+        assert longest.count("█") > shorter.count("█") > 0
+        assert "1 600 / 3 200" in rows[5], "the first token beside it"
+        assert "2.40" in shown
+        assert "1.70" in shown
+        assert "OVER TIME, tokens/s at 32" in shown
+        await pilot.press("j", "j", "space")  # the oldest marked: it alone is compared with
+        await pilot.press("g")
+        await pilot.pause()
+        assert "○ eagle3-1step" in text(app)
+        await pilot.press("backslash", "j", "space", "g")
+        await pilot.pause()
+        assert "○ eagle3-3step" in text(app)
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "TTFT99" in text(app)
+
+
+async def test_y_measures_and_enter_does_not() -> None:
+    app, _, actions = fake.app()
+    actions.go_on.clear()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await opened(pilot, app)
+        assert "nothing measured yet" in text(app)
+        await pilot.press("b", "enter")
+        await pilot.pause()
+        assert app.screen is screen
+        assert actions.benched == []
+        await pilot.press("b")
+        await wait_for(pilot, lambda: isinstance(app.screen, BenchDialog), "the question")
+        assert "3 requests are running now" in text(app), "others feel it, so it is said"
+        assert "164 requests of 128 tokens, time unknown" in text(app)
+        await pilot.press("k", "y")
+        await wait_for(pilot, lambda: "level 1 of 2" in text(app), "under way")
+        actions.go_on.set()
+        await wait_for(pilot, lambda: "up to 800 tokens/s" in text(app), "the end is said")
+    assert actions.benched == [("k26", Load((1, 8), 2, 64))]
+
+
+async def test_a_measurement_goes_on_elsewhere_and_can_be_ended() -> None:
+    app, _, actions = fake.app()
+    actions.go_on.clear()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await opened(pilot, app)
+        await pilot.press("b", "y")
+        await wait_for(pilot, lambda: bool(app.benching.running), "under way")
+        await pilot.press("escape")
+        show(app)
+        assert app.benching.running
+        await pilot.press("b")
+        await pilot.pause()
+        await pilot.press("b")
+        assert "a measurement is running" in text(app)
+        await pilot.press("j", "enter")
+        await wait_for(pilot, lambda: not app.benching.running, "ended")
+        assert "ended before its end" in text(app)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("bench k26", "nothing measured yet"),
+        ("bench k26 --concurrency 2,4 --tokens 64", "yours  2,4"),
+        ("bench k26 --concurrency x", "is no list of numbers"),
+        ("bench k26 --requests 0", "1 to 1000 requests"),
+        ("bench nobody", "no server 'nobody'"),
+        ("bench k26 --against eagle3-tree", "specops bench k26 --against eagle3-tree, in a shell"),
+    ],
+)
+async def test_the_command_asks_the_same(line: str, shown: str) -> None:
+    app, _, actions = fake.app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("colon")
+        app.screen.query_one("Prompt").value = line  # type: ignore[attr-defined]
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: shown in text(app), shown)
+    assert actions.benched == []
+
+
+async def test_one_that_does_not_serve_is_not_asked() -> None:
+    app, _, actions = fake.app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("b")
+        await pilot.pause()
+        await pilot.press("b")
+        assert "kimi-k25 does not serve now" in text(app)
+    assert actions.benched == []
+
+
+async def test_a_failed_measurement_is_said() -> None:
+    app, _, actions = fake.app()
+    actions.bench_error = "no completion: HTTP 500"
+    async with app.run_test(size=(100, 30)) as pilot:
+        await opened(pilot, app)
+        await pilot.press("b", "y")
+        await wait_for(pilot, lambda: "no completion: HTTP 500" in text(app), "the reason")
+        await asyncio.sleep(0)
+        assert not app.benching.running
+
+
+def test_the_expected_time_needs_every_level() -> None:
+    keep("a", 1.0)
+    known = measuring.history("dflash", "k26")
+    assert expected_s(LOAD, known) == pytest.approx(3 * 4 * 128 / 100)
+    assert expected_s(replace(LOAD, concurrency=(1, 64)), known) is None
+    assert expected_s(LOAD, ()) is None
