@@ -36,6 +36,9 @@ from console.zombies.family import Scope
 PORT_S = 5.0
 """A killed server's port may be held for a moment by what is still being taken apart."""
 
+COUNT_S = 2.0
+"""A server that has not told its counters after so long is not asked further before its end."""
+
 EngineCheck = Callable[[Remote, tuple[str, ...]], Awaitable[tuple[Finding, ...]]]
 
 
@@ -135,7 +138,7 @@ async def _drain(client: Any, server: Server, bound_s: float, say: Callable[[str
     """Poll until nothing runs; returns how it ended, in words."""
     url, deadline = probe.address(server), time.monotonic() + bound_s
     while True:
-        counted = await probe.metrics(client, url, wait_s=2.0)
+        counted = await _counted(client, url)
         if counted is None or counted.running is None:
             return "requests under way are not known"
         busy = counted.running + (counted.queued or 0)
@@ -146,6 +149,15 @@ async def _drain(client: Any, server: Server, bound_s: float, say: Callable[[str
             return f"{busy} requests were still under way after {bound_s:.0f} s"
         say(f"draining: {counted.running} running, {counted.queued or 0} queued, {left:.0f} s left")
         await asyncio.sleep(min(0.5, max(0.05, left)))
+
+
+async def _counted(client: Any, url: str) -> probe.Metrics | None:
+    """What is under way, ``None`` where it is not told within :data:`COUNT_S`."""
+    try:
+        async with asyncio.timeout(COUNT_S):
+            return await probe.metrics(client, url, wait_s=COUNT_S)
+    except TimeoutError:
+        return None
 
 
 async def mark(remote: Remote, run_id: object, outcome: str) -> None:
@@ -202,7 +214,7 @@ async def launch(step: Step, context: Context) -> Outcome:
         return Outcome(
             "ok", f"run {run.run_id} was started before", _launched(old, step, remote.hello)
         )
-    if (taken := await _port_taken(remote, run.port)) is not None:
+    if (taken := await _port_taken(remote, run.port, snapshot)) is not None:
         return Outcome("failed", taken)
     values = resolve(_names(run, step.params.get("config") or {}))
     secrets = {
@@ -261,16 +273,15 @@ async def _started_before(remote: Remote, run: Run) -> tuple[Snapshot, Run | Non
     return snapshot, found
 
 
-async def _port_taken(remote: Remote, port: int) -> str | None:
+async def _port_taken(remote: Remote, port: int, snapshot: Snapshot) -> str | None:
     """Who holds the port, after a moment for one that is just going; ``None`` once it is free."""
     deadline = time.monotonic() + PORT_S
-    while True:
-        snapshot = await remote.snapshot()
-        if port not in snapshot.listening:
-            return None
+    while port in snapshot.listening:
         if time.monotonic() > deadline:
             return f"port {port} is taken by pid {snapshot.listening[port] or '?'}"
         await asyncio.sleep(0.1)
+        snapshot = await remote.snapshot()
+    return None
 
 
 def _names(run: Run, config: Mapping[str, str]) -> list[str]:

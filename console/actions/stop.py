@@ -35,6 +35,8 @@ SGLang ends by itself within its 5 s poll once no request is left; it would wait
 """
 SHORT_BOUND_S = 10.0
 """The same for the bundled server, and for one that does not serve: it has nothing to finish."""
+STOPPED_BOUND_S = 1.0
+"""The same where every launcher is stopped (state T): it takes no signal but SIGKILL."""
 _NAME = "stop"
 
 
@@ -52,8 +54,8 @@ def plan_stop(
 
     ``bound_s`` bounds the drain and the way from SIGTERM to SIGKILL, each.
     """
-    bound = _bound_s(server, state) if bound_s is None else bound_s
     tops = _tops(found.processes)
+    bound = _bound_s(server, state, tops) if bound_s is None else bound_s
     marked = [_as_zombie(p, found) for p in tops]
     base = plan_kill(
         marked,
@@ -92,7 +94,9 @@ def _tops(processes: Sequence[Process]) -> list[Process]:
     return [p for p in processes if p.ppid not in pids]
 
 
-def _bound_s(server: Server, state: ServerState | None) -> float:
+def _bound_s(server: Server, state: ServerState | None, tops: Sequence[Process]) -> float:
+    if tops and all(process.state == "T" for process in tops):
+        return STOPPED_BOUND_S
     serves = state is not None and state.phase is Phase.READY and state.health is Health.OK
     return BOUND_S if serves and server.engine != "bundled" else SHORT_BOUND_S
 

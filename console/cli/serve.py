@@ -113,6 +113,7 @@ async def _serve(cli: Cli, action: str, name: str, asked: Asked) -> int:
     audit = AuditLog()
     started = time.monotonic()
     async with connected(config, config.host(server.host)) as remote:
+        connect_s = time.monotonic() - started
         planner = Planner(remote, config, presets, audit.user)
         plan = await _plan(planner, action, server, asked)
         refused = _errors(plan)
@@ -125,9 +126,10 @@ async def _serve(cli: Cli, action: str, name: str, asked: Asked) -> int:
         if not cli.json:
             _say_plan(plan)
         confirm(f"{plan.summary[0]} on {plan.host}?", yes=asked.yes)
-        from console.cli.serving_run import carry_out
+        from console.cli.serving_run import Begun, carry_out
 
-        return await carry_out(cli, remote, config, audit, plan, asked, started)
+        begun = Begun(started, connect_s, planner.answer_s)
+        return await carry_out(cli, remote, config, audit, plan, asked, begun)
 
 
 async def _plan(planner: Planner, action: str, server: Server, asked: Asked) -> Plan:

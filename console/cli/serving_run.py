@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from console.actions.codec import decode
@@ -32,16 +33,16 @@ async def carry_out(
     audit: AuditLog,
     plan: Plan,
     asked: Asked,
-    started: float,
+    begun: Begun,
 ) -> int:
-    """Run the plan and print how it went; returns the exit code. ``started``: monotonic, s."""
+    """Run the plan and print how it went; returns the exit code."""
     results = await execute(remote, config, audit, plan, quiet=cli.json)
-    seconds = time.monotonic() - started
+    seconds = time.monotonic() - begun.at
     report = summarise(plan, results, seconds)
     if report["outcome"] in ("failed", "stalled") and asked.rollback:
         report["rollback"] = await _rollback(remote, config, audit, plan, cli)
     if cli.json:
-        print_json({**report, "timings": timings(plan, results, seconds)})
+        print_json({**report, "timings": timings(plan, results, seconds, begun)})
     else:
         _say(plan, results, report, seconds)
     notify(config, report)
@@ -70,13 +71,32 @@ async def execute(
     return results
 
 
-def timings(plan: Plan, results: list[StepResult], seconds: float) -> dict[str, float]:
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What passed before the first step: since ``at`` (monotonic, s).
+
+    ``connect_s`` to log in and start the agent; ``answer_s`` waited for nothing but the server's
+    own word whether it serves and what is under way.
+    """
+
+    at: float
+    connect_s: float = 0.0
+    answer_s: float = 0.0
+
+
+def timings(
+    plan: Plan, results: list[StepResult], seconds: float, begun: Begun
+) -> dict[str, float]:
     """Where the time went, s: what had to be waited for by name, and all the rest.
 
-    ``drain``: requests and the server's own end; ``release``: processes and device memory going;
-    ``engine_check``: the host's own engine asked; ``server_start``: from the launch to ready.
+    ``connect``: the login and the agent's start; ``drain``: the server's answer, requests under way
+    and its own end; ``release``: processes and device memory going; ``engine_check``: the host's
+    own engine asked; ``server_start``: from the launch to ready; ``confirm``: after it, one real
+    completion.
     """
-    named = dict.fromkeys(("drain", "release", "engine_check", "server_start"), 0.0)
+    waits = ("connect", "drain", "release", "engine_check", "server_start", "confirm")
+    named = dict.fromkeys(waits, 0.0)
+    named["connect"], named["drain"] = begun.connect_s, begun.answer_s
     asked = False
     for result in results:
         step = plan.steps[result.step]
@@ -91,6 +111,7 @@ def timings(plan: Plan, results: list[StepResult], seconds: float) -> dict[str, 
             named["engine_check"] += took
         elif step.kind is StepKind.WATCH:
             named["server_start"] += took
+            named["confirm"] += result.seconds - took
     named["other"] = seconds - sum(named.values())
     return {f"{name}_s": round(value, 3) for name, value in named.items()}
 

@@ -18,13 +18,28 @@ from console.text import clean
 ASK_S = 20.0
 """Bound on one short python of the engine's environment; a cold disk takes seconds to find it."""
 
-_SCRIPT = """
-import json, importlib.metadata as m
-out = {}
-try:
-    out["sglang"] = m.version("sglang")
-except Exception:
-    pass
+VERSIONS = """
+import importlib.metadata as m, importlib.util as u, json, pathlib, re, sys
+out = {"python": sys.version.split()[0]}
+for name in ("sglang", "torch"):
+    try:
+        out[name] = m.version(name)
+    except Exception:
+        pass
+spec = u.find_spec("torch")
+if spec and spec.origin:
+    try:
+        text = (pathlib.Path(spec.origin).parent / "version.py").read_text()
+        found = re.search(r"(?m)^cuda\\b[^=\\n]*= *['\\"]([0-9.]+)", text)
+        out["cuda"] = found and found.group(1)
+    except OSError:
+        pass
+"""
+"""A python program that fills ``out`` with the versions in its interpreter, importing no engine."""
+
+_SCRIPT = (
+    VERSIONS
+    + """
 try:
     from eagle3 import weights
     out["target"], out["draft"] = map(str, weights.paths())
@@ -32,6 +47,7 @@ except Exception as error:
     out["why"] = str(error)
 print(json.dumps(out))
 """
+)
 
 
 def engine_python(server: Server, host: Host) -> str:
@@ -74,6 +90,9 @@ async def survey(remote: Remote, server: Server) -> Ground:
         draft=str(found.get("draft", "")),
         path=path,
         version=found.get("sglang"),
+        versions={name: found.get(name) for name in ("python", "sglang", "torch", "cuda")}
+        if "python" in found
+        else {},
     )
     if server.engine == "bundled" and not server.model and not ground.target:
         why = clean(str(found.get("why", "")) or done.stderr[-200:])

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
 from console.errors import ActionFailed, Refused, UsageError
 from console.model import Gpu, Process, Run, Server, Snapshot
+from console.planning.ground import VERSIONS
 from console.preflight import (
     GpuFacts,
     HostFacts,
@@ -41,24 +42,7 @@ KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "SHELL", "LD_LIBRAR
 PROBE_S = 1.0
 """Seconds the host may spend on headers of weight files, or on a login shell."""
 
-_VERSIONS = """
-import importlib.metadata as m, importlib.util as u, json, pathlib, re, sys
-out = {"python": sys.version.split()[0]}
-for name in ("sglang", "torch"):
-    try:
-        out[name] = m.version(name)
-    except m.PackageNotFoundError:
-        pass
-spec = u.find_spec("torch")
-if spec and spec.origin:
-    try:
-        text = (pathlib.Path(spec.origin).parent / "version.py").read_text()
-        found = re.search(r"(?m)^cuda\\b[^=\\n]*= *['\\"]([0-9.]+)", text)
-        out["cuda"] = found and found.group(1)
-    except OSError:
-        pass
-print(json.dumps(out))
-"""
+_VERSIONS = VERSIONS + "print(json.dumps(out))\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +51,18 @@ class Replaced:
 
     pids: frozenset[int] = frozenset()
     server: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked for before the command was known, because it does not depend on it.
+
+    ``environments`` is the answer to :func:`environments_of` or the wait for it; ``versions`` are
+    the engine's interpreter's (:data:`console.planning.ground.VERSIONS`).
+    """
+
+    environments: Awaitable[Mapping[str, Any]] | None = None
+    versions: Mapping[str, Any] | None = None
 
 
 def replaced_by(server: Server, runs: Iterable[Run], snapshot: Snapshot) -> Replaced:
@@ -84,16 +80,19 @@ async def gather(
     servers: Sequence[Server] = (),
     runs: Sequence[Run] = (),
     version: str | None = None,
+    asked: Asked | None = None,
 ) -> HostFacts:
     """Everything that preflight may know of this launch on this host, within about 2 s.
 
     ``replaced`` is left out of ports and memory; ``servers`` are the configured ones, for the names
-    of what is served already; ``version`` is SGLang's where the caller has asked before.
+    of what is served already; ``version`` is SGLang's where the caller has asked before, as is what
+    ``asked`` holds.
 
     Raises:
         HostError: the link is lost.
     """
     gone = replaced or Replaced()
+    known = asked or Asked()
     contained = command.container is not None  # its paths are in an image that nobody looked into
     models = {} if contained else _models(command, version)
     wanted = () if contained else wanted_paths(command, version or "")
@@ -101,8 +100,8 @@ async def gather(
     files = {"paths": paths, "models": models, "seconds": PROBE_S}
     looked, environments, versions, capabilities = await asyncio.gather(
         _probe(remote, files),
-        _probe(remote, {"keep": list(KEPT), "seconds": PROBE_S}, wanted=not contained),
-        _versions(remote, command, wanted=not contained),
+        known.environments or environments_of(remote, wanted=not contained),
+        _versions(remote, command, known.versions, wanted=not contained),
         _capabilities(remote, wanted=bool(snapshot.gpus)),
     )
     if not looked and models:
@@ -129,6 +128,17 @@ async def gather(
         login_env=environments.get("login_env"),
         served=_served(snapshot, gone, servers, runs),
     )
+
+
+async def environments_of(remote: Remote, *, wanted: bool = True) -> Mapping[str, Any]:
+    """What a launch is passed on of the agent's variables, and what a login shell would set.
+
+    A login shell runs whatever its files say: half a second is common, so this is asked for first.
+
+    Raises:
+        HostError: the link is lost.
+    """
+    return await _probe(remote, {"keep": list(KEPT), "seconds": PROBE_S}, wanted=wanted)
 
 
 async def configs(
@@ -190,7 +200,15 @@ async def _probe(
     return _object(await _ask(remote, argv, stdin=json.dumps(request).encode()))
 
 
-async def _versions(remote: Remote, command: LaunchCommand, *, wanted: bool) -> dict[str, Any]:
+async def _versions(
+    remote: Remote,
+    command: LaunchCommand,
+    known: Mapping[str, Any] | None = None,
+    *,
+    wanted: bool,
+) -> Mapping[str, Any]:
+    if known:
+        return known
     if not wanted:
         return {}
     python = command.python or remote.host.python

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Awaitable, Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 from console.actions.clean import plan_clean
 from console.actions.journal import find, new_plan_id, plan_undo, to_resume
@@ -33,13 +35,12 @@ from console.model import (
     ProcessId,
     Run,
     Server,
-    ServerState,
-    Snapshot,
     StepResult,
     Zombie,
     ZombieKind,
 )
 from console.planning.ground import read_unit, survey
+from console.planning.looking import Looked, Seen, both, look, see
 from console.planning.secretstore import resolve
 from console.preflight import check, from_argv
 from console.remote import Remote
@@ -48,15 +49,10 @@ from console.runners.settings import Choice, merge
 from console.watch.attribution import Found
 from console.watch.observe import Depth, Observer
 
+if TYPE_CHECKING:
+    from console.planning.hostfacts import Asked
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A server as it was when a plan was made."""
-
-    found: Found
-    state: ServerState
-    snapshot: Snapshot
-    runs: tuple[Run, ...]
+A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,35 +83,47 @@ class Planner:
         self.config = config
         self.presets = presets
         self.by = by
+        self.answer_s = 0.0
+        """Seconds that the last plan waited for the server's answer alone."""
 
     @property
     def _host(self) -> str:
         return self.remote.host.name
 
-    async def see(self, server: Server) -> Seen:
-        """Look at one server."""
-        observer = Observer(self.remote, [server])
-        try:
-            view = await observer.observe(Depth.QUICK)
-            found = observer.eyes[server.name].found
-        finally:
-            await observer.close()
-        assert view.snapshot is not None
-        return Seen(found, view.servers[0], view.snapshot, view.runs)
+    async def _ground(self, server: Server) -> Ground | None:
+        """What a launch of it by ourselves stands on."""
+        return await survey(self.remote, server) if server.runner.kind == "process" else None
 
-    async def _look(self, server: Server) -> tuple[Seen, Ground | None]:
-        """The server, and at the same time what a launch of it by ourselves stands on."""
-        if server.runner.kind != "process":
-            return await self.see(server), None
-        seen, ground = await asyncio.gather(
-            self.see(server), survey(self.remote, server), return_exceptions=True
-        )
-        for found in (seen, ground):
-            if isinstance(found, BaseException):
-                raise found
-        assert isinstance(seen, Seen)
-        assert isinstance(ground, Ground)
-        return seen, ground
+    async def _prepare(
+        self, server: Server, choice: Choice | None, options: Options, *, alone: bool
+    ) -> tuple[Start, Seen, tuple[Finding, ...]]:
+        """The launch, the server as it is, and what preflight says: asked for at the same time.
+
+        Raises:
+            ActionFailed: ``alone``, and it runs already.
+        """
+        from console.planning.hostfacts import Asked, environments_of  # noqa: PLC0415 - only launches need it
+
+        checked = options.preflight and server.runner.kind != "docker"
+        environments = asyncio.ensure_future(environments_of(self.remote, wanted=checked))
+        environments.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            looked, ground = await both(look(self.remote, server), self._ground(server))
+            if alone and looked.found.alive:
+                raise _runs_already(server, looked.found, self._host)
+            start = await self.start(server, choice, looked.snapshot.time, ground)
+            if not checked:
+                began = time.monotonic()
+                seen = await see(self.remote, server, looked)
+                self.answer_s = time.monotonic() - began
+                return start, seen, ()
+            asked = Asked(environments, ground.versions if ground else None)
+            checking = self._check(start, looked, asked)
+            seen, (found, at) = await both(see(self.remote, server, looked), _timed(checking))
+            self.answer_s = time.monotonic() - at
+            return start, seen, found
+        finally:
+            environments.cancel()
 
     async def start(
         self, server: Server, choice: Choice | None, now: float, ground: Ground | None = None
@@ -141,19 +149,21 @@ class Planner:
         resolve(start.secrets)  # one that has no value is said before anything is stopped
         return start
 
-    async def findings(self, start: Start, seen: Seen) -> tuple[Finding, ...]:
+    async def _check(self, start: Start, looked: Looked, asked: Asked) -> tuple[Finding, ...]:
         """Own rules over the launch and the facts of its host; the engine is asked later."""
         from console.planning.hostfacts import Replaced, gather  # noqa: PLC0415 - only launches need it
 
         command = from_argv(start.argv, start.run.env, start.run.cwd)
+        pids = frozenset(p.id.pid for p in looked.found.processes)
         facts = await gather(
             self.remote,
             command,
-            seen.snapshot,
-            replaced=Replaced(frozenset(p.id.pid for p in seen.found.processes), start.run.server),
+            looked.snapshot,
+            replaced=Replaced(pids, start.run.server),
             servers=self.config.servers_on(self._host),
-            runs=seen.runs,
+            runs=looked.runs,
             version=start.version,
+            asked=asked,
         )
         return check(command, facts)
 
@@ -163,15 +173,7 @@ class Planner:
         Raises:
             ActionFailed: it runs already.
         """
-        seen, ground = await self._look(server)
-        if seen.found.alive:
-            hint = f"specops relaunch {server.name}, or specops watch {server.name}"
-            pid = seen.state.pid
-            raise ActionFailed(
-                f"{server.name} runs already, pid {pid}", place=self._host, hint=hint
-            )
-        start = await self.start(server, choice, seen.snapshot.time, ground)
-        found = await self._check(server, start, seen, options)
+        start, seen, found = await self._prepare(server, choice, options, alone=True)
         return plan_launch(
             server,
             start,
@@ -182,16 +184,9 @@ class Planner:
             watch_s=options.watch_s,
         )
 
-    async def _check(
-        self, server: Server, start: Start, seen: Seen, options: Options
-    ) -> tuple[Finding, ...]:
-        if not options.preflight or server.runner.kind == "docker":
-            return ()
-        return await self.findings(start, seen)
-
     async def stop(self, server: Server, options: Options) -> Plan:
         """Drain → end → clean → verify; without steps where it does not run."""
-        seen = await self.see(server)
+        seen = await see(self.remote, server, await look(self.remote, server))
         return self._stop(server, seen, options)
 
     def _stop(self, server: Server, seen: Seen, options: Options) -> Plan:
@@ -207,9 +202,7 @@ class Planner:
 
     async def relaunch(self, server: Server, choice: Choice | None, options: Options) -> Plan:
         """Preflight → stop → clean → verify → launch → watch."""
-        seen, ground = await self._look(server)
-        start = await self.start(server, choice, seen.snapshot.time, ground)
-        found = await self._check(server, start, seen, options)
+        start, seen, found = await self._prepare(server, choice, options, alone=False)
         return plan_relaunch(
             server,
             self._stop(server, seen, options),
@@ -228,7 +221,7 @@ class Planner:
         """
         if server.runner.kind == "docker":
             raise UsageError("a container keeps the flags it was made with", place=server.name)
-        seen = await self.see(server)
+        seen = await see(self.remote, server, await look(self.remote, server))
         unit = await read_unit(self.remote, server) if server.runner.kind == "systemd" else None
         now = seen.snapshot.time
         start = start_again(run, unit, host=self._host, by=self.by, now=now)
@@ -361,6 +354,17 @@ def _planned_hung(plan: Plan) -> set[int]:
     """The launchers that a kill plan takes for hung."""
     items = (item for step in plan.steps[:1] for item in step.params.get("zombies", ()))
     return {item["pid"] for item in items if item["kind"] == ZombieKind.HUNG.value}
+
+
+async def _timed(checking: Awaitable[A]) -> tuple[A, float]:
+    """The answer, and when it came (monotonic)."""
+    return await checking, time.monotonic()
+
+
+def _runs_already(server: Server, found: Found, host: str) -> ActionFailed:
+    pid = found.main.id.pid if found.main else None
+    hint = f"specops relaunch {server.name}, or specops watch {server.name}"
+    return ActionFailed(f"{server.name} runs already, pid {pid}", place=host, hint=hint)
 
 
 def _named(process: Process, kind: ZombieKind, why: str) -> Zombie:

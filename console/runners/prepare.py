@@ -25,7 +25,8 @@ class Ground:
 
     ``python`` runs the engine. ``target`` and ``draft`` are the shipped weights there, for a
     bundled server whose entry names none. ``path`` is the search path for the bundled engine where
-    it is not installed. ``version`` is SGLang's, ``None`` where unknown.
+    it is not installed. ``version`` is SGLang's, ``None`` where unknown; ``versions`` those of
+    python, torch and its CUDA as well, empty where they were not asked for.
     """
 
     state_dir: str
@@ -36,6 +37,7 @@ class Ground:
     version: str | None = None
     node_rank: int = 0
     dist_init_addr: str | None = None
+    versions: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

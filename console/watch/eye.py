@@ -83,14 +83,18 @@ class Eye:
         runs: Sequence[Run],
         *,
         wait_s: float,
+        front_s: float | None = None,
         deep: bool = False,
     ) -> ServerState:
-        """The server's state now. ``wait_s`` bounds how long unanswered probes are waited for."""
+        """The server's state now. ``wait_s`` bounds how long unanswered probes are waited for.
+
+        ``front_s``: the same where none is answered at all, not even for the counters.
+        """
         self.found = find(self.server, runs, snapshot)
         own = [r for r in runs if r.server == self.server.name and r.phases]
         self.learned = learn([spans_of(r) for r in own])
         await self._read_log(remote, snapshot.time)
-        await self._ask(client, snapshot, wait_s, deep)
+        await self._ask(client, snapshot, wait_s, front_s or wait_s, deep)
         phase = self._phase()
         if phase is Phase.FAILED:
             await self._diagnose(remote)
@@ -135,7 +139,12 @@ class Eye:
     # ---- probes
 
     async def _ask(
-        self, client: httpx.AsyncClient, snapshot: Snapshot, wait_s: float, deep: bool
+        self,
+        client: httpx.AsyncClient,
+        snapshot: Snapshot,
+        wait_s: float,
+        front_s: float,
+        deep: bool,
     ) -> None:
         if not self.found.alive:
             self.health, self.metrics, self.attempts = Health.NONE, None, ()
@@ -160,7 +169,7 @@ class Eye:
         if wait_s > 0 and self._asking:
             pending = [t for name, t in self._asking.items() if name != "generate"]
             if pending:
-                await asyncio.wait(pending, timeout=wait_s)
+                await _wait(pending, wait_s, min(front_s, wait_s))
             if "health" in self._asking and self.health is not Health.OK:
                 self.health = Health.TIMEOUT  # no answer yet: hung, or busy with a long prefill
 
@@ -327,6 +336,13 @@ class Eye:
             running_requests=self.metrics.running if self.metrics else None,
             still_s=still.still_s([p.id for p in self.found.processes], now),
         )
+
+
+async def _wait(asked: Sequence[asyncio.Task[None]], wait_s: float, front_s: float) -> None:
+    """Until all are answered, ``wait_s`` at most, or ``front_s`` where not one is."""
+    done, left = await asyncio.wait(asked, timeout=front_s, return_when=asyncio.FIRST_COMPLETED)
+    if done and left:
+        await asyncio.wait(left, timeout=wait_s)
 
 
 def ending(status: ExitStatus | None) -> str:

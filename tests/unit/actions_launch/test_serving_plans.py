@@ -19,7 +19,7 @@ from console.actions.launch import (
 from console.actions.plan import changes_host, plan_from_journal, plan_to_journal
 from console.actions.relaunch import plan_relaunch
 from console.actions.stop import BOUND_S, SHORT_BOUND_S, plan_stop
-from console.cli.serving_run import summarise, timings
+from console.cli.serving_run import Begun, summarise, timings
 from console.config.presets import load_presets
 from console.errors import UsageError
 from console.model import (
@@ -195,12 +195,14 @@ def test_times_have_names_and_add_up() -> None:
     )  # fmt: skip
     results = [StepResult(i, "ok", 1.0) for i in range(len(plan.steps) - 1)]
     results.append(StepResult(len(plan.steps) - 1, "ok", 9.0, data={"seconds": 7.0}))
-    assert timings(plan, results, 20.0) == {
-        "drain_s": 2.0,  # the requests', and from SIGTERM to the launcher's own end
+    assert timings(plan, results, 20.0, Begun(0.0, connect_s=0.5, answer_s=0.25)) == {
+        "connect_s": 0.5,
+        "drain_s": 2.25,  # its answer, the requests', and from SIGTERM to the launcher's own end
         "release_s": 2.0,  # the last of them gone, memory back
         "engine_check_s": 1.0,
         "server_start_s": 7.0,
-        "other_s": 8.0,
+        "confirm_s": 2.0,  # one completion after it was ready
+        "other_s": 5.25,
     }
 
 

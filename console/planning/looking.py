@@ -1,0 +1,90 @@
+"""One server looked at for a plan: its processes, its records, and whether it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from console.model import Run, Server, ServerState, Snapshot
+from console.remote import Remote
+from console.watch import probe
+from console.watch.attribution import Found, find
+from console.watch.eye import Eye
+
+ANSWER_S = 3.0
+"""A healthy SGLang answers /health in 1 to 2 s: its handler sleeps in steps of a second."""
+FRONT_S = 1.0
+"""A front that has not even served its counters after so long, on top of what the link takes,
+answers nothing: it is stopped or gone, and waiting longer tells no more."""
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A server's processes and records at one moment. ``link_s`` is what one question takes."""
+
+    found: Found
+    snapshot: Snapshot
+    runs: tuple[Run, ...]
+    link_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A server as it was when a plan was made."""
+
+    found: Found
+    state: ServerState
+    snapshot: Snapshot
+    runs: tuple[Run, ...]
+
+
+async def both(first: Awaitable[A], second: Awaitable[B]) -> tuple[A, B]:
+    """Both answers; the first error of the two once both have ended."""
+    one, two = await asyncio.gather(first, second, return_exceptions=True)
+    if isinstance(one, BaseException):
+        raise one
+    if isinstance(two, BaseException):
+        raise two
+    return one, two
+
+
+async def look(remote: Remote, server: Server) -> Looked:
+    """Its processes and records.
+
+    Raises:
+        HostError: the link is lost.
+    """
+    began = time.monotonic()
+    runs = tuple(await remote.runs())
+    link_s = time.monotonic() - began
+    snapshot = await remote.snapshot(full=True, artefacts=True)
+    return Looked(find(server, runs, snapshot), snapshot, runs, link_s)
+
+
+async def see(remote: Remote, server: Server, looked: Looked) -> Seen:
+    """What it says of itself, within :data:`ANSWER_S`.
+
+    Raises:
+        HostError: the link is lost.
+    """
+    eye = Eye(server)
+    client = probe.open_client(remote.http())
+    try:
+        state = await eye.look(
+            remote,
+            client,
+            looked.snapshot,
+            looked.runs,
+            wait_s=ANSWER_S,
+            front_s=FRONT_S + 4 * looked.link_s,
+        )
+    finally:
+        eye.close()
+        await client.aclose()
+    return Seen(eye.found, state, looked.snapshot, looked.runs)
