@@ -233,6 +233,10 @@ class Remote(Protocol):
         """The journals on the host: plan id to its entries."""
         ...
 
+    async def lock_owner(self) -> str | None:
+        """Who holds the host's lock now, in the words it was taken with; ``None``: nobody."""
+        ...
+
     async def lock(self, owner: str) -> None:
         """Take the host's lock for destructive plans; ``Refused`` names the present owner."""
         ...

@@ -23,6 +23,7 @@ from console.remote import (
     SignalResult,
     UnitStatus,
 )
+from console.text import clean
 from console.transport import bundle, decode
 from console.transport.base import Transport
 from console.transport.client import Client, NoPython
@@ -266,6 +267,11 @@ class Session:
     async def journal(self, plan_id: str, entry: Mapping[str, object]) -> None:
         """Append one fsynced line to a plan's journal."""
         await self._call("journal", {"plan": plan_id, "entry": dict(entry)})
+
+    async def lock_owner(self) -> str | None:
+        """Who holds the host's lock."""
+        value = await self._call("lock_owner", {})
+        return None if value is None else clean(str(value), limit=200)
 
     async def lock(self, owner: str) -> None:
         """Take the host's lock; raises ``Refused``."""

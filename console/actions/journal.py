@@ -11,8 +11,11 @@ from typing import Any
 from console.actions.codec import decode
 from console.actions.plan import plan_from_journal
 from console.errors import ActionFailed, UsageError
-from console.model import Plan, Step, StepResult
+from console.model import Plan, Step, StepKind, StepResult
 from console.remote import Remote
+
+STARTING = frozenset({StepKind.LAUNCH, StepKind.START_UNIT})
+"""Steps that start a server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,12 @@ class PlanRecord:
     outcome: str
     done: Mapping[int, StepResult] = field(default_factory=dict)
     in_doubt: int | None = None
+
+    @property
+    def begun(self) -> tuple[Step, ...]:
+        """The steps that were done, and the one whose end nobody knows, in their order."""
+        touched = {*self.done, *(() if self.in_doubt is None else (self.in_doubt,))}
+        return tuple(self.plan.steps[index] for index in sorted(touched))
 
 
 def new_plan_id(action: str) -> str:
@@ -90,6 +99,46 @@ async def find(remote: Remote, plan_id: str) -> PlanRecord:
         known = ", ".join(sorted(journals)[:5]) or "none"
         raise UsageError(f"no plan {plan_id} on {remote.host.name}", hint=f"plans there: {known}")
     return read_record(journals[plan_id])
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A server's newest plan that has no end: another console is at it, or was ended in it."""
+
+    record: PlanRecord
+    under_way: bool
+
+    @property
+    def starts(self) -> bool:
+        """Whether a start of the server is still to come."""
+        steps = enumerate(self.record.plan.steps)
+        return any(s.kind in STARTING and i not in self.record.done for i, s in steps)
+
+    @property
+    def words(self) -> str:
+        """Where it stands and what can be done about it, in one line."""
+        plan, done = self.record.plan, len(self.record.done)
+        at = self.record.in_doubt if self.record.in_doubt is not None else done
+        kind = plan.steps[min(at, len(plan.steps) - 1)].kind.value
+        where = f"step {min(at + 1, len(plan.steps))} of {len(plan.steps)} ({kind})"
+        if self.under_way:
+            return f"plan {plan.id} is under way, {where}"
+        ways = f"specops resume {plan.id} finishes it, specops undo {plan.id} takes it back"
+        return f"plan {plan.id} was interrupted in {where}: {ways}"
+
+
+async def unfinished(remote: Remote, server: str) -> Unfinished | None:
+    """The newest plan of a server, if it was neither finished nor followed by another.
+
+    Raises:
+        HostError: the link is lost.
+    """
+    mine = (r for r in await plan_records(remote) if r.plan.server == server)
+    newest = next(mine, None)
+    if newest is None or newest.outcome != "interrupted":
+        return None
+    owner = await remote.lock_owner()
+    return Unfinished(newest, owner is not None and newest.plan.id in owner)
 
 
 def to_resume(record: PlanRecord) -> PlanRecord:

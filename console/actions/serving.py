@@ -188,12 +188,14 @@ async def write_unit(step: Step, context: Context) -> Outcome:
     done = await context.remote.run((*manager, "daemon-reload"), timeout_s=step.timeout_s)
     if done.code != 0:
         return Outcome("failed", f"daemon-reload: {clean(done.stderr)}")
-    undo = replace(
-        step,
-        why=f"restore {path}" if before is not None else f"remove {path}",
-        params={**step.params, "text": before, "before": text},
-    )
-    return Outcome("ok", path, {"undo": encode(undo)})
+    return Outcome("ok", path, {"undo": encode(undo_write(step))})
+
+
+def undo_write(step: Step) -> Step:
+    """The step that puts back what a WRITE_UNIT step has replaced; harmless where it has not."""
+    path, text, before = (step.params.get(key) for key in ("path", "text", "before"))
+    why = f"restore {path}" if before is not None else f"remove {path}"
+    return replace(step, why=why, params={**step.params, "text": before, "before": text})
 
 
 async def _read(remote: Remote, path: str) -> str | None:
@@ -209,6 +211,8 @@ async def launch(step: Step, context: Context) -> Outcome:
     """LAUNCH: start the run unless an interrupted attempt already did; undone by its end."""
     run = decode(Run, step.params["run"], place="run")
     remote = context.remote
+    if (alive := await _still_alive(step, remote)) is not None:
+        return alive
     snapshot, old = await _started_before(remote, run)
     if old is not None:
         return Outcome(
@@ -228,6 +232,25 @@ async def launch(step: Step, context: Context) -> Outcome:
     started = await remote.launch(Launch(await _at_start(remote, run, snapshot), secrets))
     pid = started.launcher.pid if started.launcher else None
     return Outcome("ok", f"run {started.run_id}, pid {pid}", _launched(started, step, remote.hello))
+
+
+async def _still_alive(step: Step, remote: Remote) -> Outcome | None:
+    """Whether the run that the step would start again has never ended: then it is left as it is.
+
+    Its record may say that it was stopped on purpose, because that is noted before it is.
+    """
+    name = step.params.get("unless_alive")
+    old = next((r for r in await remote.runs() if r.run_id == name), None)
+    if old is None:
+        return None
+    snapshot = await remote.snapshot(full=True)
+    members = [p for p in snapshot.processes if p.id == old.launcher or p.run_id == old.run_id]
+    if not any(p.state not in ("Z", "X") for p in members):
+        return None
+    if old.outcome == "stopped":
+        served = "ready" if old.served else None
+        await remote.save_run(replace(old, outcome=served, ended_at=None))
+    return Outcome("ok", f"run {old.run_id} has never ended", {"run_id": old.run_id})
 
 
 async def _at_start(remote: Remote, run: Run, snapshot: Snapshot) -> Run:
@@ -330,6 +353,8 @@ async def start_unit(step: Step, context: Context) -> Outcome:
     unit = str(step.params["unit"])
     manager = tuple(str(word) for word in step.params["systemctl"])
     remote = context.remote
+    if (alive := await _still_alive(step, remote)) is not None:
+        return alive
     begun = any(r.run_id == run.run_id and r.outcome is None for r in await remote.runs())
     if not begun:
         fresh = replace(run, outcome=None, ended_at=None, phases=(), failure="")

@@ -208,7 +208,9 @@ async def holder(cli: Cli, config: Config, plan_id: str, name: str | None) -> Ho
 async def _again(
     cli: Cli, plan_id: str, name: str | None, *, dry_run: bool, yes: bool, undo: bool
 ) -> int:
-    from console.actions.journal import PlanRecord, find, plan_undo, to_resume
+    from console.actions.audit import AuditLog
+    from console.actions.journal import PlanRecord, find, to_resume
+    from console.planning.planner import Planner
 
     config = cli.config()
     host = await holder(cli, config, plan_id, name)
@@ -216,7 +218,9 @@ async def _again(
         remote = await stack.enter_async_context(connected(config, host, read_only=dry_run))
         record = await find(remote, plan_id)
         if undo:
-            record = PlanRecord(plan_undo(record), record.by, record.started_at, "interrupted")
+            planner = Planner(remote, config, cli.presets(), AuditLog().user)
+            back = await planner.undo(plan_id)
+            record = PlanRecord(back, record.by, record.started_at, "interrupted")
         else:
             record = to_resume(record)
         if not cli.json:

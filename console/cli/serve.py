@@ -96,7 +96,9 @@ def relaunch(cli: Cli, server: str, **options: Any) -> int:
 @common()
 def watch(cli: Cli, server: str, timeout: float | None) -> int:
     """Follow a start until it is ready (0), has failed (6) or stalls (7)."""
-    return run_async(_watch(cli, server, timeout))
+    from console.cli.watch import watch_server
+
+    return run_async(watch_server(cli, server, timeout))
 
 
 # ---- plans
@@ -238,38 +240,7 @@ def _say_plan(plan: Plan) -> None:
             say(clean(f"      fix: {finding.fix}"))
 
 
-# ---- watch
-
-
-async def _watch(cli: Cli, name: str, bound_s: float | None) -> int:
-    from console.cli.documents import phases_to_json
-    from console.diagnosis import diagnosis_to_json
-    from console.watch.watching import Watcher
-
-    config = cli.config()
-    server = config.server(name)
-    async with connected(config, config.host(server.host), read_only=True) as remote:
-        watcher = Watcher(remote, server, None if cli.json else StateLine(name))
-        try:
-            watched = await watcher.watch(bound_s)
-        finally:
-            await watcher.close()
-    state = watched.state
-    if cli.json:
-        diagnosis = diagnosis_to_json(state.diagnosis) if state.diagnosis else None
-        print_json(
-            {
-                **document(name, watched.outcome, None, state.phase.value, watched.seconds),
-                "phases": phases_to_json(state),
-                "diagnosis": diagnosis,
-                "detail": watched.detail,
-                "health": state.health.value,
-                "run_id": state.run_id,
-            }
-        )
-    else:
-        say_end(name, watched.outcome, watched.detail, state, watched.seconds)
-    return exit_of(watched.outcome)
+# ---- how it ended
 
 
 def exit_of(outcome: str | None) -> int:

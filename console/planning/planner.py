@@ -42,6 +42,7 @@ from console.model import (
 from console.planning.ground import read_unit, survey
 from console.planning.looking import Looked, Seen, both, look, see
 from console.planning.secretstore import resolve
+from console.planning.undoing import ACTIONS, plan_undo_serving
 from console.preflight import check, from_argv
 from console.remote import Remote
 from console.runners.prepare import Ground
@@ -343,7 +344,11 @@ class Planner:
 
     async def undo(self, plan_id: str) -> Plan:
         """What undoes a plan."""
-        return plan_undo(await find(self.remote, plan_id))
+        record = await find(self.remote, plan_id)
+        server = self.config.servers.get(record.plan.server or "")
+        if server is None or record.plan.action not in ACTIONS:
+            return plan_undo(record)
+        return await plan_undo_serving(self.remote, server, record)
 
     async def resume(self, plan_id: str) -> Plan:
         """The plan that was interrupted, as it was."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -43,11 +43,20 @@ class Watched:
 
 
 class Watcher:
-    """Watches one server on one host; ``tell`` is called with each new state."""
+    """Watches one server on one host; ``tell`` is called with each new state.
+
+    ``to_come`` is asked when nothing of it runs: whether somebody is about to start it.
+    """
 
     def __init__(
-        self, remote: Remote, server: Server, tell: Callable[[ServerState], None] | None = None
+        self,
+        remote: Remote,
+        server: Server,
+        tell: Callable[[ServerState], None] | None = None,
+        *,
+        to_come: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
+        self._to_come = to_come
         self.remote = remote
         self.eye = Eye(server)
         self.server = server
@@ -124,6 +133,8 @@ class Watcher:
             return None
         unit = await self._unit()
         if unit is not None and self._unit_goes_on(unit):
+            return None
+        if self._to_come is not None and await self._to_come():
             return None
         run = self.eye.found.run
         if state.phase is Phase.STOPPED:

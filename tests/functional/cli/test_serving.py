@@ -12,7 +12,6 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -178,38 +177,3 @@ def test_a_taken_port_is_refused_before_anything_starts(bundled: Command) -> Non
         forced = bundled("launch", "one", "--yes", "--wait", "--json", "--skip-preflight")
         assert forced.code == 6
         assert str(port) in forced.json["detail"]
-
-
-STEPS = ("drain", "signal", "verify", "launch", "watch")
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_a_console_killed_in_any_step_leaves_the_truth_and_resume_finishes(
-    bundled: Command, step: str
-) -> None:
-    assert bundled("launch", "one", "--yes", "--wait", "--preset", "eagle3-1step").code == 0
-    before = state(bundled)
-    console = bundled.start("relaunch", "one", "--yes", "--wait", "--skip-preflight")
-    plan = ""
-
-    def reached() -> bool:
-        nonlocal plan
-        for path in Path(bundled.env["SPECOPS_STATE_DIR"]).glob("journals/relaunch-*"):
-            plan = path.name.partition(".")[0]
-            steps = json.loads(path.read_text().splitlines()[0])["plan"]["steps"]
-            text = path.read_text()
-            index = next(i for i, s in enumerate(steps) if s["kind"] == step)
-            return f'"step":{index},' in text.replace(" ", "") or console.poll() is not None
-        return console.poll() is not None
-
-    until(reached)
-    console.kill()
-    console.communicate()
-    watched = bundled("watch", "one", "--json", "--timeout", "30").json
-    assert watched["outcome"] in ("ready", "stopped")
-
-    resumed = bundled("resume", plan, "--yes")
-    assert resumed.code in (0, 2), resumed.err  # 2: it was through already, nothing to resume
-    after = state(bundled)
-    assert (after["phase"], after["preset"]) == ("ready", "eagle3-3step")
-    assert after["pid"] != before["pid"]

@@ -137,6 +137,9 @@ class LocalHost:
             for path in self.state.glob("*.jsonl")
         }
 
+    async def lock_owner(self) -> str | None:
+        return self.owner
+
     async def lock(self, owner: str) -> None:
         if self.owner is not None:
             raise Refused(f"in use by {self.owner}", place="here")

@@ -1,0 +1,98 @@
+"""``specops watch``: what becomes of a server, whoever started it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from console.actions.journal import Unfinished, unfinished
+from console.cli.common import Cli, connected
+from console.cli.documents import phases_to_json
+from console.cli.output import paint, print_json, say
+from console.cli.serve import StateLine, document, exit_of, say_end
+from console.diagnosis import diagnosis_to_json
+from console.watch.watching import Watched, Watcher
+
+if TYPE_CHECKING:
+    from console.remote import Remote
+
+ASK_EVERY_S = 1.0
+"""While nothing of the server runs, so often it is asked whether a plan is still to start it."""
+
+
+class Plans:
+    """Asks the host about unfinished plans of a server, not at every look."""
+
+    def __init__(self, remote: Remote, server: str) -> None:
+        self._remote = remote
+        self._server = server
+        self._at = float("-inf")
+        self._to_come = False
+
+    async def last(self) -> Unfinished | None:
+        """The plan that has no end, if there is one.
+
+        Raises:
+            HostError: the link is lost.
+        """
+        return await unfinished(self._remote, self._server)
+
+    async def to_come(self) -> bool:
+        """Whether a console is at work on a plan that will start the server."""
+        if time.monotonic() - self._at >= ASK_EVERY_S:
+            found = await self.last()
+            self._to_come = found is not None and found.under_way and found.starts
+            self._at = time.monotonic()
+        return self._to_come
+
+
+async def watch_server(cli: Cli, name: str, bound_s: float | None) -> int:
+    """Follow a server until it is ready, stopped, failed or stalled; returns the exit code.
+
+    How a start went is kept in its run's record, as by the console that started it.
+
+    Raises:
+        HostError: the link is lost.
+    """
+    config = cli.config()
+    server = config.server(name)
+    async with connected(config, config.host(server.host)) as remote:
+        plans = Plans(remote, name)
+        tell = None if cli.json else StateLine(name)
+        watcher = Watcher(remote, server, tell, to_come=plans.to_come)
+        try:
+            watched = await watcher.watch(bound_s)
+            if watched.outcome in ("ready", "failed", "stalled"):
+                await watcher.remember(watched)
+        finally:
+            await watcher.close()
+        _say(cli, name, watched, await plans.last())
+    return exit_of(watched.outcome)
+
+
+def _say(cli: Cli, name: str, watched: Watched, plan: Unfinished | None) -> None:
+    state = watched.state
+    if not cli.json:
+        say_end(name, watched.outcome, watched.detail, state, watched.seconds)
+        if plan is not None:
+            say(paint(plan.words, "yellow"))
+        return
+    print_json(
+        {
+            **document(name, watched.outcome, None, state.phase.value, watched.seconds),
+            "phases": phases_to_json(state),
+            "diagnosis": diagnosis_to_json(state.diagnosis) if state.diagnosis else None,
+            "detail": watched.detail,
+            "health": state.health.value,
+            "run_id": state.run_id,
+            "unfinished": None
+            if plan is None
+            else {
+                "plan_id": plan.record.plan.id,
+                "under_way": plan.under_way,
+                "done": sorted(plan.record.done),
+                "in_doubt": plan.record.in_doubt,
+                "detail": plan.words,
+            },
+        }
+    )

@@ -1,0 +1,76 @@
+"""Take back a plan of serving: from what is there now, not from what should be.
+
+A console may have been killed at any moment of the plan, so its journal says what was begun, and
+the host is looked at for what came of it. Nothing begun is nothing to take back: a server that has
+not been signalled yet stays as it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from console.actions.codec import decode
+from console.actions.journal import STARTING, PlanRecord, new_plan_id, plan_undo
+from console.actions.launch import again, launch_step, watch_step
+from console.actions.serving import undo_write
+from console.actions.stop import plan_stop
+from console.model import Plan, Run, Server, Step, StepKind
+from console.planning.looking import look, see
+from console.remote import Remote
+
+ACTIONS = frozenset({"launch", "relaunch", "stop"})
+"""Actions whose plans are taken back here."""
+ENDING = frozenset({StepKind.SIGNAL, StepKind.STOP_UNIT})
+
+
+async def plan_undo_serving(remote: Remote, server: Server, record: PlanRecord) -> Plan:
+    """End what the plan has started, put back what it has written, start again what it has ended.
+
+    Raises:
+        UsageError: it has done nothing that could be taken back.
+        HostError: the link is lost.
+    """
+    plan, begun = record.plan, record.begun
+    kinds = {step.kind for step in begun}
+    if not kinds & (ENDING | STARTING | {StepKind.DRAIN, StepKind.WRITE_UNIT, StepKind.RUN}):
+        return plan_undo(record)  # which says that there is nothing
+    steps: list[Step] = []
+    lines = [f"undo {plan.action} {plan.id}"]
+    if kinds & (ENDING | STARTING | {StepKind.RUN}):
+        seen = await see(remote, server, await look(remote, server))
+        stop = plan_stop(server, seen.found, seen.state, seen.snapshot, seen.runs, host=remote.host)
+        steps += stop.steps
+        lines += stop.summary
+    steps += [undo_write(step) for step in reversed(begun) if step.kind is StepKind.WRITE_UNIT]
+    drain = next((step for step in begun if step.kind is StepKind.DRAIN), None)
+    if drain is not None and "again" in drain.params:
+        steps += _back(server, drain)
+        lines.append(f"bring back run {drain.params['run_id']}, or leave it if it still runs")
+    elif kinds & ENDING:
+        lines.append("what ran before was not started by specops, so it is not started again")
+    return Plan(
+        id=new_plan_id("undo"),
+        action="undo",
+        host=plan.host,
+        server=server.name,
+        steps=tuple(steps),
+        created_at=time.time(),
+        summary=tuple(lines),
+    )
+
+
+def _back(server: Server, drain: Step) -> list[Step]:
+    """Start an ended run again, unless it turns out that it has never ended."""
+    step = decode(Step, drain.params["again"], place="again")
+    run_id = None
+    if isinstance(step.params.get("run"), Mapping):
+        run = decode(Run, step.params["run"], place="again")
+        if step.kind is StepKind.LAUNCH:  # a plan may be taken back twice: each start is its own
+            run = again(run)
+            step = launch_step(run)
+        run_id = run.run_id
+    old = drain.params["run_id"]
+    step = replace(step, params={**step.params, "unless_alive": old})
+    return [step, watch_step(server, drain.host, run_id, None)]
