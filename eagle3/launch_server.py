@@ -19,10 +19,11 @@ import signal
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from eagle3 import check, sglang_engine
 from eagle3.client import SchedulerClient, SchedulerGone
+from eagle3.config import ConfigError
 from eagle3.logs import configure
 from eagle3.server_args import ServerArgs, parse, resolve
 
@@ -228,6 +229,12 @@ def warm_up(args: ServerArgs) -> None:
             raise RuntimeError(f"{path} answered {response.status}: {text[:200]!r}")
 
 
+def refuse(why: str) -> NoReturn:
+    """End as argparse does with an argument that cannot be used: one line, status 2."""
+    sys.stderr.write(f"launch_server.py: error: {why}\n")
+    sys.exit(2)
+
+
 def main() -> None:
     """Entry point."""
     argv = sys.argv[1:]
@@ -237,7 +244,10 @@ def main() -> None:
     configure(args.log_level)
     if args.check:
         sys.exit(check.run(args))
-    resolved = resolve(args)
+    try:
+        resolved = resolve(args)
+    except ConfigError as error:  # the operator named a folder that is none: no fault to trace
+        refuse(f"argument --model-path: {error}")
     log.info("server_args=%s", resolved.shown())
     sys.exit(asyncio.run(Launcher(resolved).run()))
 
