@@ -98,11 +98,16 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
-    """One thing to tail: exactly one of a file path, a systemd unit or a docker container."""
+    """What to tail: exactly one of a file path, a systemd unit or a docker container.
+
+    ``also`` are further files, or patterns of files, that ``console.logs.several`` reads beside it
+    (or alone, where nothing else is named); a host's own ``tail`` takes single logs only.
+    """
 
     path: str | None = None
     unit: str | None = None
     container: str | None = None
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,10 @@ GUTTER = 2
 """Cells before each line: what it is, so that no state hangs on colour."""
 
 _TIME = re.compile(
-    r"^(?P<a>\[?)\d{4}-\d\d-\d\d[T ](?P<time>\d\d:\d\d:\d\d)(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+    r"^(?P<a>(?:[\w.-]+ +\| )?\[?)"
+    r"\d{4}-\d\d-\d\d[T ](?P<time>\d\d:\d\d:\d\d)(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 )
-_RANK = re.compile(r"\b(?:TP|DP|PP|EP)\d+\b|\[rank\d+\]")
+_RANK = re.compile(r"\b(?:TP|DP|PP|EP)\d+\b|\[rank\d+\]|^rank\d+\b(?=[\w.-]* +\| )")
 
 _SIGNS = {
     Kind.RAISED: ("✖ ", "bad"),

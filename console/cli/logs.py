@@ -72,11 +72,12 @@ def _local(cli: Cli, what: str) -> Path | None:
 async def _remote(
     cli: Cli, server: Server, last: int | None, follow: bool, errors: bool, pattern: str | None
 ) -> int:
+    from console.logs.several import name_of
+
     config = cli.config()
     async with connected(config, config.host(server.host), read_only=True) as remote:
         source = await log_source(remote, server)
-        name = source.path or source.unit or source.container or ""
-        return await _show(cli, remote, source, name, last, follow, errors, pattern)
+        return await _show(cli, remote, source, name_of(source), last, follow, errors, pattern)
 
 
 async def log_source(remote: Remote, server: Server) -> LogSource:
@@ -85,18 +86,12 @@ async def log_source(remote: Remote, server: Server) -> LogSource:
     Raises:
         UsageError: neither does.
     """
-    from console.remote import LogSource
+    from console.logs.follower import source_of
 
     runs = [run for run in await remote.runs() if run.server == server.name]
-    newest = max(runs, key=lambda run: run.launched_at, default=None)
-    if newest and newest.log:
-        return LogSource(path=newest.log)
-    if server.runner.kind == "systemd":
-        return LogSource(unit=server.runner.unit)
-    if server.runner.kind == "docker":
-        return LogSource(container=server.runner.container)
-    if server.log and "{" not in server.log:
-        return LogSource(path=server.log)
+    source = source_of(server, max(runs, key=lambda run: run.launched_at, default=None))
+    if source is not None:
+        return source
     hint = f"specops launch {server.name}, or name a log in hosts.yaml"
     raise UsageError("no run is recorded and no log is named", place=server.name, hint=hint)
 
@@ -148,8 +143,10 @@ async def _grep(
     remote: Remote | None, source: Any, pattern: str
 ) -> AsyncIterator[tuple[int, bytes]]:
     if remote is not None:
-        async for hit in remote.grep(source, pattern):
-            yield hit
+        from console.logs.several import grep
+
+        async for at, label, line in grep(remote, source, pattern):
+            yield at, f"{label} | ".encode() + line if label else line
         return
     import re
 
@@ -169,8 +166,10 @@ async def _tail(
         async for hit in _tail_file(source, last, follow):
             yield hit
         return
+    from console.logs.several import tail
+
     rest, start = b"", 0
-    async for chunk in remote.tail(source, last_lines=last, follow=follow):
+    async for chunk in tail(remote, source, last_lines=last, follow=follow):
         if chunk.gap_bytes:
             warn(f"{chunk.gap_bytes} bytes left out: the link is slower than the log")
         if chunk.event:
@@ -283,7 +282,7 @@ async def _read_log(cli: Cli, server: Server) -> bytes:
     config = cli.config()
     async with connected(config, config.host(server.host), read_only=True) as remote:
         source = await log_source(remote, server)
-        if source.path:
+        if source.path and not source.also:
             return await read_end(remote, source.path)
         return b"\n".join([line async for _, line in _tail(remote, source, 20_000, False)])
 

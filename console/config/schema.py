@@ -209,7 +209,6 @@ def _server(name: str, node: Node, hosts: Mapping[str, Host]) -> Server:
         "bind": _address,
         "speculative": Node.text,
         "nccl": Node.text,
-        "log": Node.text,
         "runner": _runner,
         "args": read_flags,
         "env": read_env,
@@ -218,10 +217,21 @@ def _server(name: str, node: Node, hosts: Mapping[str, Host]) -> Server:
         "never_ready_after": Node.seconds,
     }
     values = {key: readers[key](value) for key, value in entries.items() if key in readers}
+    if "log" in entries:
+        values["log"], values["logs"] = _logs(entries["log"])
     server = Server(name=name, host=host, hosts=where, **values)
     if server.engine != "bundled" and not server.model and server.runner.kind == "process":
         node.fail("names no model", "model: a path on the host")
     return server if where else replace(server, hosts=())
+
+
+def _logs(node: Node) -> tuple[str | None, tuple[str, ...]]:
+    """The file that a launch writes to, and further files or patterns that are shown with it."""
+    paths = node.texts()
+    if any(not path.strip() for path in paths):
+        node.fail("holds an empty path", "a path on the host, a pattern, or a list of them")
+    single = [path for path in paths if not any(mark in path for mark in "*?[")]
+    return next(iter(single), None), tuple(path for path in paths if path not in single[:1])
 
 
 def read_flags(node: Node) -> dict[str, Any]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
 from console.logs.turns import TURNS
 from console.model import Phase, Run, Server
 from console.phases import PhaseMachine
@@ -15,10 +19,21 @@ FIRST_LINES = 20_000
 WHOLE_BYTES = 16 << 20
 WRITTEN_BYTES = 4 << 20
 _LINE_BYTES = 64 * 1024
+_FIELD = re.compile(r"\{(\w+)\}")
 
 
 def source_of(server: Server, run: Run | None) -> LogSource | None:
     """Where a server writes: its run record says, else the configuration; ``None``: nobody does."""
+    own = _own(server, run)
+    if not server.logs:
+        return own
+    words = {"server": server.name, **({"run": run.run_id} if run else {})}
+    also = (_FIELD.sub(lambda field: words.get(field[1], "*"), path) for path in server.logs)
+    return replace(own or LogSource(), also=tuple(also))
+
+
+def _own(server: Server, run: Run | None) -> LogSource | None:
+    """The log that the server's output goes to."""
     if run is not None and run.log:
         return LogSource(path=run.log)
     if server.runner.kind == "systemd":
@@ -99,14 +114,22 @@ class LogFollower:
         Raises:
             HostError: the link is lost; the next update goes on where this one stood.
         """
+        grew_at = await self.read_on(remote, lambda data: self._feed(data, now))
+        self.silent_s = None if self.missing else self._silence.seconds(now, grew_at)
+
+    async def read_on(self, remote: Remote, take: Callable[[bytes], None]) -> float | None:
+        """Give ``take`` what was added; the time of the file's last change, where it is a file.
+
+        Raises:
+            HostError: the link is lost.
+        """
         last: int | None = None
         grew_at: float | None = None
         if self.source.path is not None:
             (info,) = await remote.stat([self.source.path])
             self.missing = info.kind == "missing"
             if self.missing:
-                self.silent_s = None
-                return
+                return None
             grew_at = info.mtime
             if self._cursor is None and info.size_bytes > WHOLE_BYTES:
                 last = FIRST_LINES
@@ -120,15 +143,14 @@ class LogFollower:
                     self.machine = PhaseMachine(self._engine)
                     self._rest, self.skip = b"", 0
                 early = max(0, self.skip - (chunk.cursor.offset - len(chunk.data)))
-                self._feed(chunk.data[early:], now)
+                take(chunk.data[early:])
                 self._cursor = chunk.cursor
                 await TURNS.give()
         except HostFileError as error:
             if not error.missing:
                 raise
             self.missing = True
-            return
-        self.silent_s = self._silence.seconds(now, grew_at)
+        return grew_at
 
     def _last(self, lines: list[bytes]) -> list[bytes]:
         """Of what a server writes while it serves: its last stamped line of work, and the rest.

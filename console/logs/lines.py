@@ -59,7 +59,7 @@ PREFIX = re.compile(
 )
 """What log collectors and engines put before a line."""
 
-RANK = re.compile(rb"\b(TP|DP|PP|EP)(\d{1,4})\b|\[rank(\d{1,4})\]")
+RANK = re.compile(rb"\b(TP|DP|PP|EP)(\d{1,4})\b|\[rank(\d{1,4})\]|^rank(\d{1,4})\b(?=[\w.-]* +\| )")
 
 _LOOK = re.compile(
     rb'"GET /(?:health|health_generate|metrics|server_info|get_server_info|model_info'
@@ -125,4 +125,4 @@ def rank_of(raw: bytes) -> int | None:
     match = RANK.search(raw[:160])
     if match is None:
         return None
-    return int(match[2] or match[3])
+    return int(match[2] or match[3] or match[4])

@@ -86,6 +86,7 @@ class Server:
     speculative: str | None = None
     nccl: str | None = None
     log: str | None = None
+    logs: tuple[str, ...] = ()
     runner: Runner = field(default_factory=Runner)
     args: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from console.actions.serving import Serving
 from console.config import Config
 from console.config.presets import Presets, read_folder
 from console.errors import ActionFailed, HostError, Refused, UsageError
+from console.logs.several import parts_of, tail_all
 from console.model import Finding, Plan, ServerState, StepKind, StepResult, ZombieKind
 from console.planning.measuring import Load, each_level, history_path, keep, running
 from console.planning.planner import Options, Planner
@@ -160,6 +161,24 @@ class Operations:
         self, host: str, source: LogSource, *, last_lines: int | None = None
     ) -> AsyncIterator[LogChunk]:
         """Follow a log; a lost link is waited out and the log resumed where it was."""
+        if not source.also:
+            async for chunk in self._tail(host, source, last_lines):
+                yield chunk
+            return
+
+        async def parts() -> list[LogSource]:
+            return await parts_of(self.fleet.remote(host), source)
+
+        while True:
+            try:
+                async for chunk in tail_all(parts, lambda one: self._tail(host, one, last_lines)):
+                    yield chunk
+            except HostError:  # before the first look at which files there are
+                await asyncio.sleep(RECONNECT_S)
+
+    async def _tail(
+        self, host: str, source: LogSource, last_lines: int | None
+    ) -> AsyncIterator[LogChunk]:
         cursor: Cursor | None = None
         while True:
             try:

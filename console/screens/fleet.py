@@ -116,7 +116,8 @@ class Fleet(TablePlace[FleetRow]):
         self._follow(row)
 
     def _follow(self, row: FleetRow) -> None:
-        from console.screens.log import name_of, source_of  # noqa: PLC0415 - after the first paint
+        from console.logs.several import name_of  # noqa: PLC0415 - after the first paint
+        from console.screens.log import source_of  # noqa: PLC0415
 
         source = None
         if row.server is not None:

@@ -11,6 +11,7 @@ from textual.widget import Widget
 from console.errors import SpecopsError
 from console.logs import follower
 from console.logs.search import Matcher
+from console.logs.several import name_of
 from console.logs.store import LogStore
 from console.remote import LogSource
 from console.screens.base import Movable, Place
@@ -33,11 +34,6 @@ def source_of(app: SpecopsApp, host: str, server: str) -> LogSource | None:
     if configured is None:
         return LogSource(path=run.log) if run else None
     return follower.source_of(configured, run)
-
-
-def name_of(source: LogSource) -> str:
-    """What a source is called."""
-    return source.path or source.unit or source.container or "?"
 
 
 class LogScreen(Place):

@@ -150,7 +150,8 @@ class ServerScreen(Place):
         ]
 
     def _follow(self) -> None:
-        from console.screens.log import name_of, source_of  # noqa: PLC0415 - the same rule
+        from console.logs.several import name_of  # noqa: PLC0415 - the same rule
+        from console.screens.log import source_of  # noqa: PLC0415
 
         source = source_of(self.specops, self._host, self._server)
         head = f" log {safe(name_of(source))}" if source else " no log yet"

@@ -15,6 +15,7 @@ import httpx
 from console.diagnosis import diagnose
 from console.errors import ActionFailed
 from console.logs.follower import LogFollower, source_of
+from console.logs.several import Followers
 from console.model import (
     Diagnosis,
     Health,
@@ -110,7 +111,8 @@ class Eye:
         if source is None:
             self.follower = None
         elif old is None or (old.source, old.skip, old.after) != (source, skip, after):
-            self.follower = LogFollower(source, self.server.engine, skip, after)
+            kind = Followers if source.also else LogFollower
+            self.follower = kind(source, self.server.engine, skip, after)
         if self.follower is not None:
             with contextlib.suppress(ActionFailed):  # unreadable: its phase is unknown, not failed
                 await self.follower.update(remote, now)
@@ -118,7 +120,8 @@ class Eye:
     @property
     def log_path(self) -> str | None:
         """The file that it reads, where it reads one."""
-        return self.follower.source.path if self.follower else None
+        source = self.follower.source if self.follower else None
+        return source.path if source and not source.also else None
 
     async def hear(self, remote: Remote, info: FileStat, now: float) -> bool:
         """Read on if the log has grown; True when a failure in it is new, or is just being told."""

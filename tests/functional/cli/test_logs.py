@@ -50,3 +50,26 @@ def test_bad_questions_are_one_line(specops: Command) -> None:
         ran = specops("logs", *words)
         assert ran.code == 2, words
         assert len(ran.err.strip().splitlines()) == 1
+
+
+def test_several_logs_of_a_server_are_shown_by_time(specops: Command) -> None:
+    folder = specops.folder / "ranks"
+    folder.mkdir()
+    for rank in range(3):
+        rows = [f"[2026-11-29 14:{n:02}:0{rank}] rank {rank} line {n}\n" for n in range(40)]
+        if rank == 1:
+            rows[20:21] = LOG.splitlines(keepends=True)[3:]
+        (folder / f"rank{rank}.log").write_text("".join(rows))
+    logs = f"['{specops.folder}/none-{{run}}.log', '{folder}/rank*.log']"
+    specops.write("hosts:\n  here: {transport: local}\nservers:\n"
+                  f"  one: {{host: here, model: /m, port: 1, log: {logs}}}\n")  # fmt: skip
+    shown = specops("logs", "one", "-n", "4")
+    assert shown.code == 0, shown.err
+    assert [row[:8] for row in shown.out.splitlines()] == [
+        "rank2 | ", "rank0 | ", "rank1 | ", "rank2 | "
+    ]  # fmt: skip
+    errors = specops("logs", "one", "--errors").out
+    assert "rank1 | ValueError: Target model" in errors
+    hits = specops("logs", "one", "--grep", "line 7$").out.splitlines()
+    assert [row.split()[-4:] for row in hits] == [["rank", str(n), "line", "7"] for n in range(3)]
+    assert specops("diagnose", "one", "--json").json["root"]["type"] == "ValueError"
