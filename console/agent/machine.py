@@ -127,6 +127,7 @@ def hello(version: str, read_only: bool) -> dict[str, Any]:
         "kernel": os.uname().release,
         "systemd": has_systemd(),
         "state_dir": state_dir(),
+        "config_home": os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"),
         "read_only": read_only,
         "clock_ticks": os.sysconf("SC_CLK_TCK"),
         "time": time.time(),

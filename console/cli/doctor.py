@@ -37,9 +37,16 @@ class Check:
 @click.option("--purge", metavar="HOST", help="Remove everything that specops keeps on a host.")
 @click.option("--dry-run", is_flag=True, help="With --purge: only list; exit 1 if it would act.")
 @click.option("--yes", is_flag=True, help="With --purge: do not ask.")
+@click.option("--force", is_flag=True, help="With --purge: although its servers run.")
 @common()
 def doctor(
-    cli: Cli, names: tuple[str, ...], terminal: bool, purge: str | None, dry_run: bool, yes: bool
+    cli: Cli,
+    names: tuple[str, ...],
+    terminal: bool,
+    purge: str | None,
+    dry_run: bool,
+    yes: bool,
+    force: bool,
 ) -> int:
     """Check this installation, the configuration, and the hosts that are named.
 
@@ -57,9 +64,9 @@ def doctor(
             raise UsageError("--purge takes one host", hint="name no other")
         from console.cli.purge import purge_host
 
-        return run_async(purge_host(cli, purge, dry_run=dry_run, yes=yes))
-    if dry_run or yes:
-        raise UsageError("--dry-run and --yes go with --purge")
+        return run_async(purge_host(cli, purge, dry_run=dry_run, yes=yes, force=force))
+    if dry_run or yes or force:
+        raise UsageError("--dry-run, --yes and --force go with --purge")
     checks = [*installation(), *configuration(cli), *state()]
     codes: list[int] = []
     if names:

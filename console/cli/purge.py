@@ -1,9 +1,10 @@
 """``specops doctor --purge HOST``: take away everything that specops keeps on a host.
 
-That is the state directory: run records, plan journals, logs below it, files of secrets, the lock.
-Known entries are removed by name, then the folder if it is empty: what somebody else put there
-stays and is named. Nothing is removed while a server that specops launched still runs, or while
-another console holds the host's lock.
+That is the state directory (run records, plan journals, logs below it, files of secrets, the lock)
+and what it left with systemd: its drop-ins and the failed units of its launches. Known entries are
+removed by name, then the folder if it is empty: what somebody else put there stays and is named.
+Nothing is removed while a server that specops launched still runs, unless told, or while another
+console holds the host's lock.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from console.cli.common import Cli, confirm, connected
 from console.cli.output import print_json, say, warn
+from console.cli.traces import Units, find_units, remove_units
 from console.errors import ActionFailed, Refused
 
 if TYPE_CHECKING:
@@ -35,10 +37,34 @@ class Traces:
     foreign: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
     exists: bool = False
+    units: tuple[Units, ...] = ()
+
+    @property
+    def drop_ins(self) -> tuple[str, ...]:
+        """Drop-ins that specops wrote."""
+        return tuple(path for units in self.units for path in units.drop_ins)
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Failed units of its launches."""
+        return tuple(name for units in self.units for name in units.failed)
+
+    @property
+    def found(self) -> tuple[str, ...]:
+        """All that will go."""
+        return (*self.drop_ins, *self.failed, *self.ours)
+
+    @property
+    def stays(self) -> tuple[str, ...]:
+        """What is not ours to remove."""
+        edited = (path for units in self.units for path in units.edited)
+        return (*self.foreign, *edited, *self.outside)
 
 
-async def purge_host(cli: Cli, name: str, *, dry_run: bool, yes: bool) -> int:
+async def purge_host(cli: Cli, name: str, *, dry_run: bool, yes: bool, force: bool = False) -> int:
     """Show what is there, ask, remove, say what is left; returns the exit code.
+
+    ``force``: also while a launched server runs, which is nobody's after that.
 
     Raises:
         Refused: a launched server runs, the lock is held, or nobody said yes.
@@ -48,20 +74,21 @@ async def purge_host(cli: Cli, name: str, *, dry_run: bool, yes: bool) -> int:
     host = config.host(name)
     async with connected(config, host, read_only=dry_run) as remote:
         runs = await remote.runs()
-        running(runs, await remote.snapshot(full=True), host.name)
+        if not force:
+            running(runs, await remote.snapshot(full=True), host.name)
         traces = await find(remote, runs)
         if not cli.json:
             _say(traces)
-        if dry_run or not traces.exists:
+        if dry_run or not (traces.exists or traces.found):
             if cli.json:
                 print_json(_document(host.name, traces, (), dry_run=dry_run))
-            return int(traces.exists)
+            return int(traces.exists or bool(traces.found))
         confirm(f"Remove these from {host.name} for good?", yes=yes)
-        removed = await remove(remote)
+        removed = await remove(remote, force=force)
     if cli.json:
         print_json(_document(host.name, traces, removed, dry_run=False))
     else:
-        say(f"{host.name}: removed {len(removed)} entries of {traces.folder}")
+        say(f"{host.name}: removed {len(removed)} traces")
     return 0
 
 
@@ -82,7 +109,7 @@ def running(runs: Sequence[Run], snapshot: Snapshot, host: str) -> None:
     ]
     if alive:
         words = ", ".join(f"{run.server} ({run.run_id})" for run in alive)
-        hint = "specops stop them first: without its record a server is nobody's"
+        hint = "specops stop them first, or add --force: without its record a server is nobody's"
         raise Refused(f"servers that specops launched still run: {words}", place=host, hint=hint)
 
 
@@ -100,8 +127,9 @@ async def find(remote: Remote, runs: Sequence[Run]) -> Traces:
     outside = tuple(
         dict.fromkeys(r.log for r in runs if r.log and not r.log.startswith(f"{folder}/"))
     )
+    units = await find_units(remote)
     if info.kind == "missing":
-        return Traces(folder, outside=outside)
+        return Traces(folder, outside=outside, units=units)
     if info.kind != "dir":
         raise ActionFailed("is no folder", place=f"{remote.host.name}:{folder}")
     names = [entry.path.rsplit("/", 1)[-1] for entry in await remote.list_dir(folder)]
@@ -111,10 +139,11 @@ async def find(remote: Remote, runs: Sequence[Run]) -> Traces:
         tuple(f"{folder}/{n}" for n in names if n not in ENTRIES),
         outside,
         exists=True,
+        units=units,
     )
 
 
-async def remove(remote: Remote) -> tuple[str, ...]:
+async def remove(remote: Remote, *, force: bool = False) -> tuple[str, ...]:
     """Remove the known entries under the host's lock; returns what was removed.
 
     Written to this machine's audit file before and after: the host's own journal goes with it.
@@ -129,10 +158,14 @@ async def remove(remote: Remote) -> tuple[str, ...]:
     await remote.lock(f"{audit.user}: purge")
     try:
         runs = await remote.runs()
-        running(runs, await remote.snapshot(full=True), remote.host.name)
+        if not force:
+            running(runs, await remote.snapshot(full=True), remote.host.name)
         traces = await find(remote, runs)  # again: taking the lock makes folders that were missing
         argv = ("rm", "-rf", "--one-file-system", "--", *traces.ours)
-        audit.write("purge", host=remote.host.name, detail={"argv": list(argv)})
+        said = {"argv": list(argv), "drop_ins": traces.drop_ins, "failed": traces.failed}
+        audit.write("purge", host=remote.host.name, detail=said)
+        for units in traces.units:
+            await remove_units(remote, units)
         done = await remote.run(argv, timeout_s=BOUND_S)
         if not traces.foreign:
             await remote.run(("rmdir", "--", traces.folder), timeout_s=10.0)
@@ -146,7 +179,7 @@ async def remove(remote: Remote) -> tuple[str, ...]:
 
         why = clean(done.stderr.strip().rsplit(b"\n", 1)[-1]) or "it came back"
         raise ActionFailed(f"{', '.join(left)} could not be removed: {why}", place=remote.host.name)
-    return traces.ours
+    return traces.found
 
 
 def _document(
@@ -155,9 +188,9 @@ def _document(
     return {
         "host": host,
         "folder": traces.folder,
-        "found": list(traces.ours),
+        "found": list(traces.found),
         "removed": list(removed),
-        "left": [*traces.foreign, *traces.outside],
+        "left": list(traces.stays),
         "dry_run": dry_run,
     }
 
@@ -166,9 +199,13 @@ def _say(traces: Traces) -> None:
     from console.text import clean
 
     if not traces.exists:
-        say(f"{traces.folder} is not there: nothing to remove")
-    for path in traces.ours:
+        say(f"{traces.folder} is not there")
+    for path in (*traces.drop_ins, *traces.ours):
         say(f"remove  {clean(path)}")
+    for name in traces.failed:
+        say(f"forget  {clean(name)} (a launch that failed)")
+    for path in (path for units in traces.units for path in units.edited):
+        warn(f"stays   {clean(path)} (specops did not write it)")
     for path in traces.foreign:
         warn(f"stays   {clean(path)} (specops did not make it)")
     for path in traces.outside:

@@ -141,6 +141,7 @@ class Hello:
     read_only: bool
     clock_ticks: int
     time: float
+    config_home: str = ""
     through: str = ""
 
 

@@ -121,8 +121,7 @@ async def read_unit(remote: Remote, server: Server) -> Unit:
     user = server.runner.user_unit
     folder = None
     if user:
-        home = await remote.run(("sh", "-c", 'echo "${XDG_CONFIG_HOME:-$HOME/.config}"'))
-        folder = home.stdout.decode().strip()
+        folder = remote.hello.config_home
     path = drop_in_path(name, folder)
     shown = await remote.run((*systemctl(user), "cat", name), timeout_s=10.0)
     if shown.code != 0:

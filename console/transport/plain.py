@@ -86,6 +86,7 @@ class PlainClient:
             "kernel": "",
             "systemd": False,
             "state_dir": "",
+            "config_home": "",
             "read_only": True,
             "clock_ticks": TICKS,
             "time": time.time(),

@@ -165,17 +165,19 @@ class Bench:
         kind = ZombieKind.HUNG
         return Zombie(f"u{pid}", kind, pid, process.id, None, process.user, 1.0, (), True)
 
-    def plan(self, zombies: Iterable[Zombie], *, drain_s: float = 1.0) -> Plan:
-        """The kill of some of them."""
+    def plan(self, zombies: Iterable[Zombie], *, drain_s: float = 1.0, named: bool = False) -> Plan:
+        """The kill of some of them; ``named``: the operator typed each one's id."""
         assert self.now is not None
+        zombies = tuple(zombies)
+        ids = frozenset(zombie.id for zombie in zombies) if named else frozenset()
         return plan_kill(
-            tuple(zombies),
+            zombies,
             self.now,
             self.runs,
             host=self.link.host,
             servers=self.servers,
             policy=QUICK,
-            options=KillOptions(drain_s=drain_s),
+            options=KillOptions(drain_s=drain_s, named=ids),
         )
 
 

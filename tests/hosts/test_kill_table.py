@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from console.model import Phase, Zombie
+from console.model import Phase, Zombie, ZombieKind
 from tests import scale
 from tests.hosts.killing import Bench, carry_out, running, session
 from tests.rig.nspawn import missing as no_hosts
@@ -43,6 +43,7 @@ class Row:
     also: str | None = None
 
 
+NEVER = (ZombieKind.STUCK_IO, ZombieKind.DEFUNCT)
 ROWS = (
     Row("orphan", "orphan", evidence="has exited"),
     Row("held-port", "orphan", evidence="has exited"),
@@ -54,6 +55,7 @@ ROWS = (
     Row("hung-deadlocked", "hung", "launcher", evidence="/health_generate no answer"),
     Row("defunct", "defunct", killed=False, evidence="has not collected it", also="headless"),
     Row("stuck-vfork", "stuck-io", killed=False, evidence="state D"),
+    Row("stuck-frozen", "stuck-io", "writer", killed=False, evidence="state D"),
     Row("healthy", None, killed=False),
     Row("busy", None, killed=False),
     Row("double-fork", None, killed=False),
@@ -87,12 +89,14 @@ async def test_every_kind_on_one_host(tmp_path: Path, capsys: Any) -> None:
             verdicts = {row: _verdicts(row, made[row.trouble], found) for row in ROWS}
             doomed = [z for row in ROWS if row.killed for z in verdicts[row]]
             spared = {row: _alive(made[row.trouble]) for row in ROWS if not row.killed}
+            assert bench.plan(_never(verdicts), named=True).steps == ()
             plan = bench.plan(doomed)
             results = await carry_out(link, plan, tmp_path)
             assert [r.outcome for r in results] == ["ok"] * len(plan.steps), results
             assert results[-1].data["verified"] is True
             for row, before in spared.items():
                 assert _alive(made[row.trouble]) == before, row
+                assert not _signalled(made[row.trouble]), row
             for row in ROWS:
                 if row.killed:
                     assert not _alive(made[row.trouble]), row
@@ -115,8 +119,27 @@ def _verdicts(row: Row, group: tuple[Specimen, ...], found: tuple[Zombie, ...]) 
     return [z for z in here if z.killable and row.killed] if row.killed else mine
 
 
+def _never(verdicts: dict[Row, list[Zombie]]) -> list[Zombie]:
+    """What is explained and never signalled, not even when it is named."""
+    never = [z for found in verdicts.values() for z in found if z.kind in NEVER]
+    assert {z.kind for z in never} == set(NEVER)
+    return never
+
+
 def _alive(group: tuple[Specimen, ...]) -> set[int]:
     return {pid for one in group for pid in running(one)}
+
+
+def _signalled(group: tuple[Specimen, ...]) -> list[int]:
+    """Those to which a signal is on its way: nothing else shows in a process that sleeps in D."""
+    found = []
+    for pid in _alive(group):
+        status = Path(f"/proc/{pid}/status").read_text().splitlines()
+        pending = [line.split()[1] for line in status if line.startswith(("SigPnd", "ShdPnd"))]
+        assert len(pending) == 2
+        if any(int(mask, 16) for mask in pending):
+            found.append(pid)
+    return found
 
 
 def _run_id(row: Row) -> str:

@@ -19,7 +19,8 @@ from tests.rig.nspawn import missing as no_hosts
 from tests.rig.plugin import require
 from tests.trouble.api import Specimen, TroubleError, make
 from tests.trouble.kinds import KINDS, NAMES
-from tests.trouble.process import answers, start_ticks, state
+from tests.trouble.process import answers, start_ticks, state, until
+from tests.trouble.sweeper import thaw_later
 
 pytestmark = pytest.mark.hosts
 
@@ -262,6 +263,15 @@ def test_a_killed_maker_leaves_nothing(kind: str) -> None:
         while not all(gone(pid, specimen.starts[name]) for name, pid in specimen.pids.items()):
             assert time.monotonic() < deadline
             time.sleep(0.02)
+
+
+def test_a_frozen_file_system_is_thawed_by_the_watchdog_too() -> None:
+    with make("stuck-frozen") as trouble:
+        (specimen,) = trouble.specimens
+        pid = specimen.pids["writer"]
+        assert state(pid) == "D"
+        thaw_later(specimen.paths[0], 0.0)
+        until(lambda: state(pid) == "S", "the end of the wait")
 
 
 def test_many_at_once() -> None:

@@ -34,7 +34,7 @@ def main() -> None:
         for number in range(asked.n):
             order = Order(asked.ranks, asked.mib, asked.port, asked.age, "")
             if asked.kind == "stuck-frozen":
-                made = maker.frozen(asked.mib)
+                made = maker.frozen(asked.mib, asked.run_id.replace("{}", str(number)))
             else:
                 made = maker.make(asked.kind, order, asked.run_id.replace("{}", str(number)))
             print(json.dumps(made), flush=True)

@@ -196,6 +196,17 @@ def stuck_vfork(report: Report, order: Order) -> None:
     sleep()
 
 
+def frozen_writer(report: Report, order: Order) -> None:
+    """State D: a rank writes to a file system that is frozen."""
+    set_title("sglang::scheduler_TP0")
+    report.add(writer=os.getpid())
+    report.say(paths=[order.folder])
+    report.send()
+    with open(os.path.join(order.folder, "log"), "w") as file:
+        file.write("x")
+    sleep()
+
+
 def leftover(report: Report, order: Order) -> None:
     """Segments, a socket and a lock of a server that is gone; and one segment still mapped."""
     gone = fork(lambda: None)

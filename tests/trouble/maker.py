@@ -15,11 +15,13 @@ import tempfile
 from typing import Any
 
 from tests.trouble import sweeper
-from tests.trouble.kinds import ENVIRON, KINDS
-from tests.trouble.process import LIFE_S, Order, Report, start_ticks, state, until
+from tests.trouble.kinds import ENVIRON, KINDS, frozen_writer
+from tests.trouble.process import LIFE_S, Order, Report, state, until
 
 ROOM = "x" * 400  # argument bytes for the titles to come
 MARK = "--launch"
+FROZEN_S = 180.0
+"""Nothing stays frozen for longer, should the sweeper fail too."""
 
 
 def _self_argv() -> list[str]:
@@ -33,8 +35,13 @@ def _self_argv() -> list[str]:
 def launch(argv: list[str]) -> None:
     """In the launcher process: ``KIND FD ORDER ROOM``."""
     signal.alarm(LIFE_S)
-    kind, fd, order = argv[0], int(argv[1]), Order(*json.loads(argv[2]))
-    KINDS[kind](Report(fd), order)
+    kind, fd = argv[0], int(argv[1])
+    if kind == "watchdog":
+        sweeper.thaw_later(argv[2], FROZEN_S)
+    elif kind == "stuck-frozen":
+        frozen_writer(Report(fd), Order(*json.loads(argv[2])))
+    else:
+        KINDS[kind](Report(fd), Order(*json.loads(argv[2])))
 
 
 class Maker:
@@ -103,11 +110,15 @@ class Maker:
         if gone is not None:
             until(lambda: not os.path.exists(gone), f"the end of {gone}")
 
-    def frozen(self, mib: int) -> dict[str, Any]:
-        """A writer stuck for good in state D: its file system is frozen (needs root and loop)."""
+    def frozen(self, mib: int, run_id: str) -> dict[str, Any]:
+        """A writer stuck for good in state D: its file system is frozen (needs root and loop).
+
+        Thawed by the sweeper, whatever becomes of us, and by a watchdog after FROZEN_S.
+        """
         if os.getuid() != 0 or shutil.which("mkfs.ext4", path="/usr/sbin:/sbin") is None:
             raise SystemExit("trouble: stuck-frozen needs root and mkfs.ext4")
-        image, folder = os.path.join(self.folder, "image"), os.path.join(self.folder, "mount")
+        room = os.path.join(self.folder, secrets.token_hex(4))
+        image, folder = room + ".image", room + ".mount"
         with open(image, "wb") as file:
             file.truncate(max(mib, 8) << 20)
         os.mkdir(folder)
@@ -115,17 +126,28 @@ class Maker:
         self._tell("unmount", folder)
         self._tell("thaw", folder)
         subprocess.run(["mount", "-o", "loop", image, folder], check=True)
-        subprocess.run(["fsfreeze", "--freeze", folder], check=True)
+        reader, writer = os.pipe()
         env = {**os.environ, sweeper.TOKEN: self.token}
+        env.pop("SPECOPS_RUN_ID", None)
+        subprocess.Popen(
+            [*_self_argv(), MARK, "watchdog", "-1", folder], env=env, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        subprocess.run(["fsfreeze", "--freeze", folder], check=True)
+        if run_id:
+            env["SPECOPS_RUN_ID"] = run_id
+        order = json.dumps(Order(0, mib, 0, 0, folder))
         child = subprocess.Popen(
-            [sys.executable, "-c", f"open({folder + '/log'!r}, 'w').write('x')"], env=env
-        )
-        ticks = start_ticks(child.pid)
-        self._tell("kill", child.pid, ticks)
+            [*_self_argv(), MARK, "stuck-frozen", str(writer), order, ROOM], env=env,
+            pass_fds=(writer,), start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            said: dict[str, Any] = json.loads(pipe.readline())
+        self._remember(said)
         until(lambda: state(child.pid) == "D", f"state D of {child.pid}")
-        return {"kind": "stuck-frozen", "run_id": None, "mib": mib,
-                "pids": {"writer": child.pid}, "starts": {"writer": ticks},
-                "paths": [folder]}  # fmt: skip
+        return {"kind": "stuck-frozen", "run_id": run_id or None, "mib": mib, **said}
 
     def close(self) -> None:
         """End everything and wait for it."""

@@ -65,6 +65,12 @@ def sweep(orders: list[list[Any]], token: str) -> None:
             os.unlink(path)
 
 
+def thaw_later(folder: str, seconds: float) -> None:
+    """Thaw after a time, without opening anything that could block."""
+    time.sleep(seconds)
+    _thaw(folder)
+
+
 def _thaw(folder: str) -> None:
     try:
         handle = os.open(folder, os.O_RDONLY)

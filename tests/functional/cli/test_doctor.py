@@ -113,9 +113,13 @@ def test_purge_refuses_while_a_launched_server_runs(specops: Command) -> None:
     )
     try:
         ran = specops("doctor", "--purge", "here", "--yes", "--json")
+        assert ran.code == 4
+        assert "one (ab12cd34)" in ran.json["error"]["message"]
+        assert path.exists()
+        told = specops("doctor", "--purge", "here", "--yes", "--force", "--json")
+        assert told.code == 0, told.err
+        assert not path.exists()
+        assert server.poll() is None
     finally:
         server.kill()
         server.wait()
-    assert ran.code == 4
-    assert "one (ab12cd34)" in ran.json["error"]["message"]
-    assert path.exists()

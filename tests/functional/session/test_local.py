@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -292,6 +293,11 @@ async def test_read_only_agent_lacks_what_changes(home: Path) -> None:
         await session.signal([target_of(me)], "CONT")
     with pytest.raises(Refused, match="read-only"):
         await session.run(["touch", "x"])
+    with pytest.raises(Refused, match="read-only"):
+        await session.run(["systemctl", "--user", "stop", "x"])
+    # A login's own units are looked at as any; systemctl need not be there.
+    with contextlib.suppress(HostFileError):
+        await session.run(["systemctl", "--user", "show", "x"])
     with pytest.raises(Refused, match="read-only"):
         await session.write_file("/x", b"")
     with pytest.raises(Refused, match="read-only"):
