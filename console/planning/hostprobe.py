@@ -94,7 +94,8 @@ def model(text: str, deadline: float, *, names: bool) -> dict[str, Any] | None:
 
     ``names`` asks for the tensors as well. ``None`` where the folder is not there.
     """
-    folder = Path(text).expanduser() if text[:1] in ("/", "~") else cached(text)
+    named = text[:1] in ("/", "~")
+    folder = Path(text).expanduser() if named else cached(text)
     if folder is None or not folder.is_dir():
         return None
     config, problem = read_json(folder / "config.json")
@@ -103,8 +104,8 @@ def model(text: str, deadline: float, *, names: bool) -> dict[str, Any] | None:
         files = {item.name: item.stat().st_size for item in folder.iterdir() if item.is_file()}
     except OSError:
         return out
-    if not any(name.endswith(WEIGHTS) for name in files):
-        return out
+    if not named and not any(name.endswith(WEIGHTS) for name in files):
+        return out  # a repository of which only configs were fetched: the launch fetches the rest
     out.update({"files": files, "expected": {}, "damaged": {}, "tensors": {}})
     for name in sorted(n for n in files if n.endswith(".safetensors")):
         if time.monotonic() > deadline:  # the rest stays unknown, which no rule judges

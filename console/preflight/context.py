@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from typing import Any
-
-import yaml
 
 from console.model import Change, Finding, Severity
 from console.preflight.command import LaunchCommand
 from console.preflight.facts import HostFacts, ModelFacts
 from console.preflight.models import Derived, architecture, context_length, overridden
 from console.preflight.settings import Settings, json_value, resolve
-from console.preflight.tables import BUNDLED, Table, Tables, parse_version, select
+from console.preflight.tables import BUNDLED, Table, Tables, order, place, select
 
 SPECULATIVE = ("speculative-num-steps", "speculative-eagle-topk", "speculative-num-draft-tokens")
 EAGLE_FAMILY = ("EAGLE", "EAGLE3", "STANDALONE")
@@ -36,21 +32,22 @@ _OWN_DRAFT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One launch to be judged. ``era`` is 0 for 0.5.3, 1 from 0.5.9, 2 from 0.5.12, 3 from 0.5.23.
-
-    The bundled engine behaves as SGLang 0.5.12 does.
-    """
+    """One launch to be judged. The bundled engine behaves as SGLang 0.5.12 does."""
 
     command: LaunchCommand
     facts: HostFacts
     tables: Tables
     settings: Settings
-    era: int
 
     @property
     def table(self) -> Table:
         """What the version knows."""
         return self.tables.table
+
+    def since(self, version: str) -> bool:
+        """Whether the engine is of this version or later; the table's where its own is unknown."""
+        own = self.tables.version if order(self.tables.version)[0] else self.table.version
+        return order(own) >= order(version)
 
     @property
     def sglang(self) -> bool:
@@ -68,7 +65,7 @@ class Context:
         name = self.settings.text("speculative-algorithm")
         if name is None:
             return None
-        name = name.upper() if self.era >= 2 else name
+        name = name.upper() if self.since("0.5.12") else name
         if self.bundled and name == "EAGLE":
             return "EAGLE3"  # the only kind of draft that it has
         return "EAGLE" if name == "NEXTN" else name
@@ -101,7 +98,8 @@ class Context:
     @property
     def transformers(self) -> int:
         """Major version of transformers that the engine's version pins."""
-        return 5 if self.era >= 2 else 4
+        pinned = self.table.transformers
+        return int(pinned.split(".")[0]) if pinned else 5 if self.since("0.5.10") else 4
 
     @property
     def draft_path(self) -> str | None:
@@ -144,8 +142,8 @@ class Context:
 
     def source(self, rule: str) -> str:
         """The engine's line behind a rule in this version; "" where this version has none."""
-        lines = sources().get(rule)
-        return f"{self.table.version} {lines[self.era]}" if lines and lines[self.era] else ""
+        found = place(rule, self.table.version)
+        return f"{self.table.version} {found}" if found else ""
 
     def error(
         self,
@@ -195,19 +193,8 @@ def truthy(text: str | None) -> bool:
     return (text or "").strip().lower() in ("1", "true", "yes", "y", "on", "t")
 
 
-@cache
-def sources() -> Mapping[str, tuple[str, ...]]:
-    """The engine's line behind each rule, four versions each (data/sources.yaml)."""
-    file = resources.files("console.preflight") / "data" / "sources.yaml"
-    raw = yaml.safe_load(file.read_text(encoding="utf-8"))
-    return {str(rule): tuple(map(str, lines)) for rule, lines in raw.items()}
-
-
 def make_context(command: LaunchCommand, facts: HostFacts, version: str) -> Context:
     """Everything the rules need, from the three things the caller knows."""
     name = BUNDLED if command.engine == "bundled" else version or command.version or facts.sglang
     tables = select(name)
-    number = parse_version(tables.table.version)
-    eras = ((0, 5, 9), (0, 5, 12), (0, 5, 23))
-    era = 2 if command.engine == "bundled" else sum(number >= first for first in eras)
-    return Context(command, facts, tables, resolve(command, tables), era)
+    return Context(command, facts, tables, resolve(command, tables))

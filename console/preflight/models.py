@@ -45,6 +45,13 @@ BYTES = {
 }  # fmt: skip
 
 
+# Families whose feed-forward layers are gated (three matrices) and alike in every layer.
+_GATED = (
+    *("Llama", "Mistral", "Mixtral", "Qwen2", "Qwen3", "Gemma2", "Gemma3For", "Glm4", "Deepseek"),
+    *("Kimi", "GptOss", "MiniMaxM", "Phi3", "Olmo", "InternLM", "Granite", "Bailing", "Exaone"),
+)
+
+
 def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """The part of a config that describes the language model."""
     architectures = config.get("architectures")
@@ -171,20 +178,72 @@ def kv_bytes_per_token(config: Mapping[str, Any] | None, tp: int, item: float) -
 
 
 def parameter_bytes(config: Mapping[str, Any] | None) -> float | None:
-    """Bytes of a dense model's weights from its config; None for mixtures and unknown shapes."""
-    if config is None or has_experts(config) or uses_mla(config):
+    """Bytes of a model's weights by its config; None for shapes that it does not tell.
+
+    Counts attention, gated feed-forward layers, experts and embeddings; norms are left out.
+    """
+    names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
+    if config is None or not (architecture(config) or "").startswith(_GATED):
         return None
-    names = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
-    layers, hidden, inner, heads = (whole(config, name) for name in names)
-    vocab = whole(config, "vocab_size")
-    if not (layers and hidden and inner and heads and vocab):
+    layers, hidden, heads, vocab = (whole(config, name) for name in names)
+    inner = feed_forward(config)
+    if not (layers and hidden and heads and vocab) or inner is None:
         return None
-    head_dim = whole(config, "head_dim") or hidden // heads
-    kv_heads = whole(config, "num_key_value_heads") or heads
-    attention = hidden * head_dim * (2 * heads + 2 * kv_heads)
     tied = text_config(config).get("tie_word_embeddings") is True
-    embeddings = vocab * hidden * (1 if tied else 2)
-    return (layers * (attention + 3 * hidden * inner) + embeddings) * item_bytes(config)
+    embeddings = vocab * hidden * (1 if tied else 2) * item_bytes(config)
+    blocks = layers * attention_weights(config, hidden, heads) + 3 * hidden * inner
+    return blocks * quantised_bytes(config) + embeddings
+
+
+def feed_forward(config: Mapping[str, Any]) -> int | None:
+    """The feed-forward widths of all layers added up, experts included; None where unknown."""
+    layers, inner = whole(config, "num_hidden_layers") or 0, whole(config, "intermediate_size")
+    if not has_experts(config):
+        return layers * inner if inner else None
+    text = text_config(config)
+    experts = whole(config, "num_experts", "n_routed_experts", "num_local_experts") or 0
+    width = whole(config, "moe_intermediate_size", "intermediate_size")
+    first = text.get("first_k_dense_replace", 0)
+    if width is None or not isinstance(first, int) or ("moe_layer_freq" in text and first == 0):
+        return None
+    if first >= layers:
+        return None
+    shared_ = text.get("n_shared_experts") or 0
+    every = experts + (shared_ if isinstance(shared_, int) else 0)
+    return (layers - first) * every * width + first * (inner or width)
+
+
+def attention_weights(config: Mapping[str, Any], hidden: int, heads: int) -> int:
+    """Weights of one layer's attention."""
+    latent = whole(config, "kv_lora_rank")
+    if latent is None:
+        head_dim = whole(config, "head_dim") or hidden // heads
+        kv_heads = whole(config, "num_key_value_heads") or heads
+        return hidden * head_dim * (2 * heads + 2 * kv_heads)
+    rope = whole(config, "qk_rope_head_dim") or 64
+    nope = whole(config, "qk_nope_head_dim") or 128
+    value = whole(config, "v_head_dim") or 128
+    low = whole(config, "q_lora_rank")
+    query = low * (hidden + heads * (nope + rope)) if low else hidden * heads * (nope + rope)
+    return (
+        query + hidden * (latent + rope) + latent * heads * (nope + value) + heads * value * hidden
+    )
+
+
+def quantised_bytes(config: Mapping[str, Any]) -> float:
+    """Bytes of one weight as it lies in the checkpoint."""
+    for part in (config, text_config(config)):
+        made = part.get("quantization_config")
+        if isinstance(made, Mapping):
+            bits = made.get("bits")
+            method = str(made.get("quant_method", "")).lower()
+            algorithm = str(made.get("quant_algo", "")).upper()
+            if isinstance(bits, int) and 1 < bits <= 8:
+                return bits / 8
+            if method == "fp8" or "FP8" in algorithm:
+                return 1.0
+            return 0.5  # the least that any method takes
+    return item_bytes(config)
 
 
 def item_bytes(config: Mapping[str, Any]) -> float:

@@ -23,22 +23,27 @@ _MAX_JSON = 64 * 2**20
 
 _INDEX = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json")
+"""Files of a checkpoint, as against a folder into which a config.json was copied."""
 _LFS = b"version https://git-lfs"
 
 
 def offline_facts(target: Path | None, draft: Path | None = None) -> HostFacts:
     """What two model folders (or their config.json) tell; everything else stays unknown.
 
+    A draft beside a target with weights has to have weights as well; two configs need none.
+
     Raises ``UsageError`` where a folder that was named is not there.
     """
+    found = model_facts(target, "--target") if target else None
+    whole = found is not None and bool(found.files)
     return HostFacts(
-        target=model_facts(target, "--target") if target else None,
-        draft=model_facts(draft, "--draft") if draft else None,
+        target=found, draft=model_facts(draft, "--draft", whole=whole) if draft else None
     )
 
 
-def model_facts(path: Path, place: str = "model") -> ModelFacts:
-    """One model folder. A folder with a config.json alone is a config without weights to judge.
+def model_facts(path: Path, place: str = "model", *, whole: bool = False) -> ModelFacts:
+    """One model folder. One of configs alone is not judged by its weights, unless it is ``whole``.
 
     Raises ``UsageError`` where the path does not exist or cannot be read.
     """
@@ -55,7 +60,7 @@ def model_facts(path: Path, place: str = "model") -> ModelFacts:
             f"{folder} cannot be read: {error.strerror}", place=place, hint="check its mode"
         ) from error
     weights = {name for name in files if name.endswith(_WEIGHTS)}
-    if not weights:
+    if not weights and not whole and not (set(_INDEX) | set(_TOKENIZERS)) & set(files):
         return ModelFacts(path=str(path), config=config, problem=problem)
     expected: dict[str, int] = {}
     tensors: dict[str, Tensor] = {}

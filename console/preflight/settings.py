@@ -12,7 +12,7 @@ from typing import Any
 
 from console.model import Change, Finding, Severity
 from console.preflight.command import LaunchCommand, is_flag
-from console.preflight.tables import VERSIONS, Option, Table, Tables, load
+from console.preflight.tables import Option, Table, Tables, option_spans, options_anywhere
 from console.text import clean, is_secret_name
 
 # Flags that later versions dropped, and what to write instead ("" = nothing takes their place).
@@ -177,7 +177,7 @@ class _Reader:
                 (name,),
             )
         elif name not in ("-h", "--help"):
-            self._unknown(name)
+            return self._unknown(name)
         return None
 
     def _one(self, name: str, option: Option) -> Option:
@@ -204,9 +204,15 @@ class _Reader:
             )
         return option
 
-    def _unknown(self, name: str) -> None:
+    def _unknown(self, name: str) -> Option | None:
+        """A flag that this version has not; the form it has elsewhere where the version is a guess.
+
+        Where the version itself is a guess, a flag that another one has stops nothing.
+        """
         version = self.tables.version
-        elsewhere = [v for v in VERSIONS if name in load(v).options]
+        elsewhere = [
+            first if first == last else f"{first} to {last}" for first, last in option_spans(name)
+        ]
         known = self.tables.table.options
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
         better = REPLACED.get(name, "")
@@ -220,16 +226,32 @@ class _Reader:
             first = ""
             fix = "remove it"
         if elsewhere:
-            rule, what = "flag-renamed", f"{name} exists in {', '.join(elsewhere)} but not here"
+            where = "here" if not self.tables.note else f"in {self.tables.table.version}"
+            rule, what = "flag-renamed", f"{name} exists in {', '.join(elsewhere)} but not {where}"
         else:
             rule, what = "flag-unknown", f"{name} is no flag of {version} or any version known"
+        unsure = self._unsure(bool(elsewhere))
         self._add(
             rule,
-            f"{what}: the parser of {version} exits with code 2 before anything is loaded",
+            f"{what}: "
+            + (
+                f"{self.tables.note}, so it may work or not"
+                if unsure
+                else f"the parser of {version} exits with code 2 before anything is loaded"
+            ),
             fix,
             (name,),
-            change=_rename(name, first) if first.startswith("--") else None,
+            Severity.WARNING if unsure else Severity.ERROR,
+            change=_rename(name, first) if first.startswith("--") and not unsure else None,
         )
+        return next(iter(options_anywhere(name)), None) if unsure else None
+
+    def _unsure(self, elsewhere: bool) -> bool:
+        """Whether a refusal would be a guess: the version is not known, or newer than the tables.
+
+        What no version has is refused where none is named; a newer one may have it.
+        """
+        return bool(self.tables.note) and (elsewhere or self.tables.named)
 
     def _store(self, option: Option, name: str, words: list[str], attached: bool) -> None:
         if option.values == 0:
@@ -268,6 +290,8 @@ class _Reader:
             self._bad_value(name, f"'{clean(word, limit=40)}' is {wrong}")
             return None
         if option.choices and value not in (*option.choices, *self._later(name)):
+            if self._unsure(any(value in o.choices for o in options_anywhere(name))):
+                return value
             allowed = [str(c) for c in option.choices if c is not None]
             near = difflib.get_close_matches(str(value), allowed, n=1, cutoff=0.6)
             hint = near or [c for c in allowed if c.lower() == str(value).lower()]

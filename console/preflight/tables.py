@@ -1,24 +1,25 @@
-"""Which options a version of the engine knows, and which architectures.
+"""Which options a version of the engine knows, and which architectures and quantisations.
 
-The tables are derived from each version's source (tests/engine/make_tables.py). Four versions have
-one; a version between two of them is judged by both neighbours: what either knows is accepted.
+``data/sglang.json`` is derived from the source of every version (tools/sglang_tables.py). A version
+between two of them is judged by both neighbours: what either knows is accepted. One that is newer
+or older than all of them is judged by the nearest, and a note says so.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from typing import Any
 
-VERSIONS = ("0.5.3.post3", "0.5.9", "0.5.12.post1", "0.5.23")
-"""Versions with a table of their own, oldest first."""
-
 BUNDLED = "eagle3"
 """Name of the bundled engine's table."""
+
+BUNDLED_AS = "0.5.12.post1"
+"""The version of SGLang that the bundled engine behaves as."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Option:
     choices: tuple[str | None, ...] = ()
     deprecated: str = ""
     replacement: str = ""
+    default: int | float | str | None = None
 
     @property
     def key(self) -> str:
@@ -49,10 +51,25 @@ _CANONICAL = {
 
 
 @dataclass(frozen=True, slots=True)
+class Method:
+    """A quantisation method: least compute capability (90 for 9.0) and configs it looks for.
+
+    ``files`` is None where the source does not tell; where it is empty, ``needs`` says whether the
+    class can be made without a quantisation in config.json.
+    """
+
+    name: str
+    capability: int | None = None
+    files: tuple[str, ...] | None = None
+    needs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """What one version knows.
 
-    ``own_drafts`` are targets whose own checkpoint holds the draft layer (multi-token prediction).
+    ``own_drafts`` are targets whose own checkpoint holds the draft layer (multi-token prediction);
+    ``transformers`` is the version that the engine pins, empty where it pins none.
     """
 
     version: str
@@ -61,6 +78,8 @@ class Table:
     eagle3_targets: frozenset[str]
     eagle3_drafts: frozenset[str]
     own_drafts: frozenset[str]
+    quantisation: Mapping[str, Method] = field(default_factory=dict)
+    transformers: str = ""
 
     def matches(self, flag: str) -> tuple[Option, ...]:
         """The options that argparse would take the flag for: itself, or all with that prefix."""
@@ -79,6 +98,9 @@ class Tables:
     above: Table | None = None
     note: str = ""
 
+    named: bool = True
+    """Whether the version is known, if not its table."""
+
     @property
     def exact(self) -> bool:
         """Whether the version has a table of its own."""
@@ -92,26 +114,118 @@ def parse_version(text: str) -> tuple[int, ...]:
 
 
 @cache
+def order(text: str) -> tuple[tuple[int, ...], int]:
+    """What versions are sorted by: the numbers, then that of a post-release."""
+    post = re.search(r"\.post(\d+)", text)
+    return parse_version(text), int(post[1]) if post else 0
+
+
+@cache
+def versions() -> tuple[str, ...]:
+    """The versions with a table of their own, oldest first."""
+    return tuple(_read("sglang.json")["versions"])
+
+
+@cache
 def load(version: str) -> Table:
-    """The table of a version in ``VERSIONS`` or of the bundled engine."""
-    raw = _read("eagle3.json" if version == BUNDLED else f"sglang-{version}.json")
+    """The table of one of :func:`versions` or of the bundled engine."""
+    if version == BUNDLED:
+        raw = _read("eagle3.json")
+        return Table(
+            version=raw["version"],
+            options=_options(raw["options"]),
+            architectures=frozenset(raw["architectures"]),
+            eagle3_targets=frozenset(raw["eagle3_targets"]),
+            eagle3_drafts=frozenset(raw["eagle3_drafts"]),
+            own_drafts=frozenset(raw["own_drafts"]),
+        )
+    raw = _read("sglang.json")
+    models = list(_held(raw["architectures"], version))
+    known = frozenset(m["name"] for m in models if not m.get("unregistered"))
     return Table(
-        version=raw["version"],
-        options=_options(raw["options"]),
-        architectures=frozenset(raw["architectures"]),
-        eagle3_targets=frozenset(raw["eagle3_targets"]),
-        eagle3_drafts=frozenset(raw["eagle3_drafts"]),
-        own_drafts=frozenset(raw["own_drafts"]),
+        version=version,
+        options=_options(_held(raw["options"], version)),
+        architectures=known,
+        eagle3_targets=frozenset(m["name"] for m in models if m.get("captures")),
+        eagle3_drafts=frozenset(name for name in known if "Eagle3" in name),
+        own_drafts=frozenset(m["name"] for m in models if m.get("own_draft")),
+        quantisation={
+            row["name"]: Method(
+                row["name"],
+                row.get("capability"),
+                tuple(row["files"]) if "files" in row else None,
+                row.get("needs", False),
+            )
+            for row in _held(raw["quantisation"], version)
+        },
+        transformers=next((row["version"] for row in _held(raw["pins"], version)), ""),
     )
 
 
+def option_spans(flag: str) -> list[tuple[str, str]]:
+    """First and last version of every run of versions that has a flag, oldest first."""
+    return _spans(row["in"] for row in _read("sglang.json")["options"] if flag in row["names"])
+
+
+def options_anywhere(flag: str) -> list[Option]:
+    """Every form that a flag has in any version, newest first."""
+    rows = [row for row in _read("sglang.json")["options"] if flag in row["names"]]
+    rows.sort(key=lambda row: order(row["in"][1]), reverse=True)
+    return [_options([row])[flag] for row in rows]
+
+
+def first_with(architecture: str, mark: str = "") -> str | None:
+    """The oldest version that registers an architecture; with ``mark``, one that has it so."""
+    rows = (
+        row
+        for row in _read("sglang.json")["architectures"]
+        if row["name"] == architecture and not row.get("unregistered") and row.get(mark, not mark)
+    )
+    found = _spans(row["in"] for row in rows)
+    return found[0][0] if found else None
+
+
+@cache
+def places() -> Mapping[str, Mapping[str, str]]:
+    """Rule to version to ``file:line`` of SGLang's source; a version that has none is left out."""
+    rows = _read("sglang.json")["sources"]
+    return {
+        row["rule"]: {v: p for v, p in zip(versions(), row["lines"], strict=True) if p}
+        for row in rows
+    }
+
+
+def place(rule: str, version: str) -> str:
+    """The line behind a rule in a version with a table; "" where that version has none."""
+    return places().get(rule, {}).get(version, "")
+
+
+def _spans(rows: Iterator[list[str]]) -> list[tuple[str, str]]:
+    """Runs that touch are joined."""
+    known = versions()
+    out: list[tuple[int, int]] = []
+    for first, last in sorted((known.index(a), known.index(b)) for a, b in rows):
+        if out and first <= out[-1][1] + 1:
+            out[-1] = (out[-1][0], max(out[-1][1], last))
+        else:
+            out.append((first, last))
+    return [(known[first], known[last]) for first, last in out]
+
+
+@cache
 def _read(name: str) -> dict[str, Any]:
     file = resources.files("console.preflight") / "data" / name
     raw: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return raw
 
 
-def _options(entries: list[dict[str, Any]]) -> dict[str, Option]:
+def _held(rows: list[dict[str, Any]], version: str) -> Iterator[dict[str, Any]]:
+    """The rows that hold for a version."""
+    at = order(version)
+    return (row for row in rows if order(row["in"][0]) <= at <= order(row["in"][1]))
+
+
+def _options(entries: Iterator[dict[str, Any]] | list[dict[str, Any]]) -> dict[str, Option]:
     options: dict[str, Option] = {}
     for entry in entries:
         option = Option(
@@ -121,6 +235,7 @@ def _options(entries: list[dict[str, Any]]) -> dict[str, Option]:
             choices=tuple(entry.get("choices", ())),
             deprecated=entry.get("deprecated", ""),
             replacement=entry.get("replacement", ""),
+            default=entry.get("default"),
         )
         options.update(dict.fromkeys(option.names, option))
     return options
@@ -130,16 +245,16 @@ def select(version: str | None) -> Tables:
     """The tables for a version; the newest, with a note, where it is unknown."""
     if version == BUNDLED:
         return Tables(BUNDLED, load(BUNDLED))
-    number = parse_version(version or "")
-    if not number:
-        newest = VERSIONS[-1]
-        return Tables(newest, load(newest), note=f"the version is unknown, judged as {newest}")
-    known = [(parse_version(v), v) for v in VERSIONS]
-    for have, name in known:
-        if have == number:
-            return Tables(version or name, load(name))
-    below = [name for have, name in known if have < number]
-    above = [name for have, name in known if have > number]
+    number = order(version or "")
+    known = versions()
+    if not number[0]:
+        newest = known[-1]
+        note = f"the version is unknown, judged as {newest}"
+        return Tables(newest, load(newest), note=note, named=False)
+    if exact := next((name for name in known if order(name) == number), None):
+        return Tables(version or exact, load(exact))
+    below = [name for name in known if order(name) < number]
+    above = [name for name in known if order(name) > number]
     if not above:
         note = f"{version} is newer than the newest table, judged as {below[-1]}"
         return Tables(version or "", load(below[-1]), note=note)

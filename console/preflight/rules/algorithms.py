@@ -124,10 +124,11 @@ def ngram(ctx: Context) -> Iterator[Finding]:
             at="spec-ngram-page",
         )
     device = ctx.settings.text("device")
-    if device is not None and not device.startswith("cuda") and ctx.era < 3:
+    able = ("cuda", *(("cpu",) * ctx.since("0.5.18")), *(("xpu",) * ctx.since("0.5.21")))
+    if device is not None and not device.startswith(able):
         yield ctx.error(
             "spec-ngram-device",
-            f"NGRAM speculation runs on CUDA devices only, --device is {device}",
+            f"NGRAM speculation runs on {', '.join(able)} only, --device is {device}",
             "use another algorithm",
             "--device",
         )
@@ -150,7 +151,7 @@ def dflash(ctx: Context) -> Iterator[Finding]:
             "--speculative-draft-model-path",
             at="spec-dflash-path",
         )
-    if ctx.era == 2 and ctx.attention_dp > 1:
+    if ctx.source("spec-dflash-attention") and ctx.attention_dp > 1:
         yield ctx.error(
             "spec-dp-attention",
             "--speculative-algorithm DFLASH does not work with --enable-dp-attention",
@@ -186,7 +187,8 @@ def pipelined(ctx: Context) -> Iterator[Finding]:
         return
     prefill = ctx.settings.text("disaggregation-mode") == "prefill"
     gated = truthy(ctx.command.env.get("SGLANG_ENABLE_PP_SPEC"))
-    if ctx.era >= 3 and ctx.algorithm in ("EAGLE", "DSPARK") and (prefill or gated):
+    able = ctx.since("0.5.20") and ctx.algorithm in ("EAGLE", "DSPARK")
+    if able and (prefill or gated):
         return
     yield ctx.error(
         "spec-pipeline",
@@ -201,7 +203,9 @@ def pipelined(ctx: Context) -> Iterator[Finding]:
 def recurrent(ctx: Context) -> Iterator[Finding]:
     """Targets with recurrent layers keep a state that speculation has to roll back."""
     arch = architecture(ctx.target)
-    if ctx.era != 2 or arch not in _RECURRENT or ctx.settings.unknown("mamba-scheduler-strategy"):
+    if not ctx.source("spec-recurrent") or arch not in _RECURRENT:
+        return
+    if ctx.settings.unknown("mamba-scheduler-strategy"):
         return
     buffered = ctx.settings.text("mamba-scheduler-strategy") == "extra_buffer"
     decode = ctx.settings.text("disaggregation-mode") == "decode"
@@ -231,7 +235,7 @@ def backends(ctx: Context) -> Iterator[Finding]:
             change=Change(flags={"attention-backend": None}),
         )
     runner = ctx.settings.text("speculative-moe-runner-backend")
-    if ctx.era == 1 and runner == "flashinfer_trtllm":
+    if ctx.source("spec-moe-runner") and runner == "flashinfer_trtllm":
         yield ctx.error(
             "spec-moe-runner",
             "--speculative-moe-runner-backend flashinfer_trtllm is refused",

@@ -228,7 +228,8 @@ def served_name(ctx: Context) -> Iterator[Finding]:
 def speculative_lora(ctx: Context) -> Iterator[Finding]:
     """LoRA with speculative decoding (S26)."""
     lora = ctx.settings.on("enable-lora") or "lora-paths" in ctx.settings
-    allowed = ("NGRAM", "EAGLE", "EAGLE3") if ctx.era >= 3 else ("NGRAM",)
+    wide = ("NGRAM", "EAGLE", "EAGLE3", "DFLASH", "DSPARK")
+    allowed = wide if ctx.since("0.5.19") else ("NGRAM",)
     if lora and ctx.algorithm and ctx.algorithm not in allowed and ctx.source("lora-speculative"):
         yield ctx.error(
             "lora-speculative",

@@ -12,7 +12,7 @@ from typing import Any
 from console.model import Change, Finding
 from console.preflight.context import CONTEXT_OVERRIDE, EAGLE_FAMILY, Context
 from console.preflight.models import architecture, context_length, text_config, whole
-from console.preflight.tables import VERSIONS, load
+from console.preflight.tables import first_with
 
 _DRAFT = "--speculative-draft-model-path"
 _EAGLE_KEYS = ("eagle_aux_hidden_state_layer_ids", "use_aux_hidden_state")
@@ -112,10 +112,10 @@ def draft_architecture(ctx: Context) -> Iterator[Finding]:
 
 def unregistered(ctx: Context, arch: str) -> Iterator[Finding]:
     """A class that this version does not have."""
-    later = [v for v in VERSIONS if arch in load(v).architectures]
+    later = first_with(arch)
     near = difflib.get_close_matches(arch, ctx.table.architectures, n=1, cutoff=0.6)
     if later:
-        fix = f"SGLang {later[0]} has it"
+        fix = f"SGLang {later} has it"
     elif "eagle3" in arch.lower() or "speculator" in arch.lower():
         fix = "it may be in another engine's format: convert it to LlamaForCausalLMEagle3"
     else:
@@ -132,7 +132,7 @@ def unregistered(ctx: Context, arch: str) -> Iterator[Finding]:
 def layers(ctx: Context) -> Iterator[Finding]:
     """One layer only in older versions; and the layers of the target that it listens to."""
     count = whole(ctx.draft, "num_hidden_layers")
-    if (ctx.era <= 1 or ctx.bundled) and count not in (None, 1):
+    if (ctx.source("draft-layers") or ctx.bundled) and count not in (None, 1):
         yield ctx.error(
             "draft-layers",
             f"the draft has {count} layers, this engine supports 1",
@@ -141,11 +141,12 @@ def layers(ctx: Context) -> Iterator[Finding]:
         )
     eagle = (ctx.draft or {}).get("eagle_config")
     if eagle is not None and not isinstance(eagle, Mapping):
-        make = ctx.error if ctx.era >= 2 else ctx.warning
+        read = ctx.since("0.5.12")
+        make = ctx.error if read else ctx.warning
         yield make(
             "draft-eagle-config",
             f"eagle_config in the draft's config.json is a {type(eagle).__name__}, not a mapping: "
-            + ("the draft cannot be built" if ctx.era >= 2 else "default layers are used instead"),
+            + ("the draft cannot be built" if read else "default layers are used instead"),
             'write it as {"eagle_aux_hidden_state_layer_ids": [1, 15, 28]}',
             _DRAFT,
         )
@@ -166,7 +167,7 @@ def eagle_keys(ctx: Context, eagle: Mapping[str, Any]) -> Iterator[Finding]:
                 f"rename it to {near[0]}",
                 _DRAFT,
             )
-    if eagle.get("use_aux_hidden_state") is False and ctx.era >= 1:
+    if eagle.get("use_aux_hidden_state") is False and ctx.since("0.5.8"):
         yield ctx.warning(
             "draft-eagle-config",
             "eagle_config sets use_aux_hidden_state to false: the draft gets the last hidden state "
@@ -180,7 +181,7 @@ def captured(ctx: Context, eagle: Mapping[str, Any]) -> Iterator[Finding]:
     """The layers whose states are captured exist, differ, and are as many as the draft takes."""
     ids = eagle.get("eagle_aux_hidden_state_layer_ids")
     depth = whole(ctx.target, "num_hidden_layers")
-    wanted = whole(ctx.draft, "num_aux_hidden_states") if ctx.era >= 2 else 3
+    wanted = whole(ctx.draft, "num_aux_hidden_states") if ctx.since("0.5.12") else 3
     if ids is None:
         if depth is not None and depth < 7 and architecture(ctx.target) == "LlamaForCausalLM":
             default = [2, depth // 2, depth - 3]

@@ -28,6 +28,15 @@ _LOGIN_MATTERS = re.compile(
     r"|CONDA_PREFIX|PYTHONPATH|\w*_proxy|\w*_PROXY|GLOO_\w+|TORCH_\w+)$"
 )
 
+_FOLDER_LISTS = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
+_EVERYWHERE = frozenset(
+    {
+        *("", "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"),
+        *("/usr/games", "/usr/local/games", "/snap/bin"),
+    }
+)
+"""Folders that a login shell adds on any host and no server needs."""
+
 
 def rules(ctx: Context) -> Iterator[Finding]:
     """Every finding over variables."""
@@ -159,7 +168,7 @@ def switches(ctx: Context, env: Mapping[str, str]) -> Iterator[Finding]:
         if env.get(name) == "1":
             yield ctx.info("env-slow", f"{name}=1: {why}, which is slow", "unset it",
                            change=Change(env={name: None}))  # fmt: skip
-    if ctx.era == 3 and "SGLANG_ENABLE_SPEC_V2" in ctx.command.env:
+    if ctx.since("0.5.14") and "SGLANG_ENABLE_SPEC_V2" in ctx.command.env:
         yield ctx.info(
             "env-spec-v2",
             f"SGLANG_ENABLE_SPEC_V2 has no effect in {ctx.tables.version}",
@@ -186,6 +195,22 @@ def secrets(ctx: Context) -> Iterator[Finding]:
                               "ps", "pass it in the environment", name)  # fmt: skip
 
 
+def lacks(name: str, launch: str, shell: str, ctx: Context) -> bool:
+    """Whether the launch's value lacks what the login shell's has.
+
+    Of a list of folders only those count that the launch has not; of PATH, where the interpreter is
+    named in full, only those with tools that kernels are built with.
+    """
+    if launch == shell:
+        return False
+    if name not in _FOLDER_LISTS:
+        return True
+    extra = set(shell.split(":")) - set(launch.split(":")) - _EVERYWHERE
+    if name == "PATH" and ctx.command.python.startswith("/"):
+        extra = {folder for folder in extra if re.search(r"cuda|rocm|nvidia|hpc", folder)}
+    return bool(extra)
+
+
 def login(ctx: Context, env: Mapping[str, str]) -> Iterator[Finding]:
     """What a login shell has and the launch has not: the classic 'it works when I type it'."""
     shell, launch = ctx.facts.login_env, ctx.facts.launch_env
@@ -193,7 +218,9 @@ def login(ctx: Context, env: Mapping[str, str]) -> Iterator[Finding]:
         return
     names = [name for name in shell if _LOGIN_MATTERS.match(name)]
     missing = sorted(name for name in names if name not in env)
-    differs = sorted(n for n in names if n in env and n in launch and env[n] != shell[n])
+    differs = sorted(
+        n for n in names if n in env and n in launch and lacks(n, env[n], shell[n], ctx)
+    )
     if missing:
         yield ctx.info(
             "env-login-missing",

@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from console.model import Finding
+from console.model import Change, Finding
 from console.preflight.command import LaunchCommand
-from console.preflight.context import Context
+from console.preflight.context import Context, truthy
 from console.preflight.docker import DEFAULT_SHM_MIB
+from console.preflight.rules.environment import effective
 from console.text import clean
 
 DEFAULT_PORT = {"sglang": 30000, "bundled": 30000, "vllm": 8000}
@@ -120,6 +121,7 @@ def ports(ctx: Context) -> Iterator[Finding]:
     if http is not None and http == nccl:
         yield ctx.error("port-same", f"--port and --nccl-port are both {http}",
                         "leave --nccl-port out", "--port", "--nccl-port")  # fmt: skip
+    yield from grpc_port(ctx, http)
     address = ctx.settings.text("dist-init-addr") or ""
     meeting = address.rpartition(":")[2]
     if meeting.isdigit() and ctx.settings.integer("node-rank", 0) == 0 and int(meeting) in used:
@@ -139,6 +141,33 @@ def ports(ctx: Context) -> Iterator[Finding]:
                 "use another --port",
                 "--port",
             )
+
+
+def grpc_port(ctx: Context, http: int | None) -> Iterator[Finding]:
+    """The port that the engine derives from --port for gRPC, whether it serves gRPC or not."""
+    given = effective(ctx).get("SGLANG_GRPC_PORT", "").strip()
+    if http is None or not 0 < http < 65536 or not ctx.source("port-grpc") or ctx.bundled:
+        return
+    if given and not given.isdigit():
+        return
+    port = int(given) if given else http + 10000
+    if not 0 < port < 65536:
+        where = "SGLANG_GRPC_PORT" if given else f"--port {http} + 10000"
+        yield ctx.error(
+            "port-grpc",
+            f"the gRPC port, {where} = {port}, is above 65535: the start ends in a ValueError",
+            "use a --port up to 55535, or set SGLANG_GRPC_PORT",
+            "--port",
+            change=Change(env={"SGLANG_GRPC_PORT": "50051"}),
+        )
+    elif given and port == http and truthy(effective(ctx).get("SGLANG_ENABLE_GRPC")):
+        yield ctx.error(
+            "port-grpc",
+            f"SGLANG_GRPC_PORT and --port are both {http}",
+            "unset SGLANG_GRPC_PORT",
+            "--port",
+            change=Change(env={"SGLANG_GRPC_PORT": None}),
+        )
 
 
 def reachable(ctx: Context) -> Iterator[Finding]:

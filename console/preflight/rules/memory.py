@@ -16,8 +16,19 @@ from console.preflight.rules.environment import effective
 
 _DEFAULT_FRACTION = 0.9
 """Above what the engine chooses by itself, so that a refusal is never too strict."""
+_USUAL_FRACTION = 0.86
+"""What the engine chooses on common devices; what it leaves free is judged by this."""
+_RUNTIME_MIB = 256.0
+"""What a rank holds besides weights before the KV cache is made; more on most devices."""
+_GRAPHS_MIB = {"graphs": 1024.0, "activations": 1024.0, "draft": 1024.0}
+"""What has to stay outside the fraction, in MiB (seen on an H200: 2.2 GiB are too few with a
+draft)."""
+_HELD = 0.9
+"""A device with less than this share of its memory free is also used by something else."""
 
 _MIB = 2.0**20
+_SURE = 0.96
+"""Share of an estimate from config.json that is held to be there in any case."""
 _UNBALANCED = 0.9
 _WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".gguf")
 
@@ -145,14 +156,15 @@ def fit(ctx: Context, gpus: list[GpuFacts]) -> Iterator[Finding]:
     """Weights, and at least one request's KV cache, inside the fraction of free memory."""
     target = weight_mib(ctx.facts.target)
     known = [g for g in gpus if g.free_mib is not None]
-    if target is None or not known or len(known) < len(gpus):
+    if target is None or not known or len(known) < len(gpus) or elsewhere(ctx):
         return
-    quantised = "quantization" in ctx.settings and target[1] == "config"
+    quantised = target[1] == "config" and online(ctx)
     gpu = min(known, key=lambda g: g.free_mib or 0.0)
     free = gpu.free_mib or 0.0
     ranks = ctx.parallel("tp-size") * ctx.parallel("pp-size")
     draft = weight_mib(ctx.facts.draft) if ctx.draft_path else None
     weights = (target[0] + (draft[0] if draft else 0.0)) / ranks
+    sure = _SURE if target[1] == "config" else 1.0
     given = ctx.settings.number("mem-fraction-static")
     fraction = given if given is not None and 0 < given < 1 else _DEFAULT_FRACTION
     room = free * fraction
@@ -161,7 +173,7 @@ def fit(ctx: Context, gpus: list[GpuFacts]) -> Iterator[Finding]:
         f"ranks = {weights:.0f} MiB each; GPU {gpu.index} has {free:.0f} MiB free, of which "
         f"{fraction:g} is {room:.0f}"
     )
-    if weights >= room and not quantised:
+    if weights * sure + _RUNTIME_MIB >= room and not quantised:
         yield ctx.error(
             "gpu-memory",
             f"{sum_}: nothing is left for the KV cache{holders(gpu)}",
@@ -170,8 +182,56 @@ def fit(ctx: Context, gpus: list[GpuFacts]) -> Iterator[Finding]:
             "--tp-size",
         )
         return
+    if (gpu.total_mib or 0.0) * _HELD > free:
+        yield from shared(ctx, gpu, free, given)
+    else:
+        yield from headroom(ctx, gpu, free, fraction, given is not None)
     yield from cache_room(ctx, room - weights, sum_)
-    yield from headroom(ctx, gpu, free, fraction, given is not None)
+
+
+def elsewhere(ctx: Context) -> bool:
+    """Whether part of the weights stays in the machine's own memory."""
+    names = ("cpu-offload-gb", "offload", "kt-")
+    return any(key.startswith(names) and ctx.settings.values[key] for key in ctx.settings.values)
+
+
+def online(ctx: Context) -> bool:
+    """Whether the weights shrink while they are loaded, which an estimate does not know."""
+    return ctx.settings.text("quantization") not in (None, "unquant")
+
+
+def outside(ctx: Context) -> float:
+    """MiB that graphs, activations and the draft's take outside the fraction."""
+    parts = {"activations"}
+    if not ctx.settings.on("disable-cuda-graph"):
+        parts.add("graphs")
+    if ctx.draft_path or (ctx.own_draft and ctx.algorithm):
+        parts.add("draft")
+    return sum(_GRAPHS_MIB[part] for part in parts)
+
+
+def shared(ctx: Context, gpu: GpuFacts, free: float, given: float | None) -> Iterator[Finding]:
+    """A device that something else uses too: the fraction is taken of what that leaves."""
+    fraction = given if given is not None and 0 < given < 1 else _USUAL_FRACTION
+    needs, left = outside(ctx), free * (1 - fraction)
+    total = gpu.total_mib or 0.0
+    held = (
+        f"GPU {gpu.index} has {free:.0f} of {total:.0f} MiB free{holders(gpu)}; "
+        f"--mem-fraction-static {fraction:g} is taken of that and leaves {left:.0f} MiB for graphs "
+        f"and activations, about {needs:.0f} are needed"
+    )
+    better = max(0.1, round(1 - needs / free, 2)) if free > needs else 0.1
+    if left < 0.8 * needs:
+        yield ctx.error(
+            "gpu-held",
+            f"{held}: the start ends out of memory after the weights have loaded",
+            f"stop what holds it, or use --mem-fraction-static {better:g}",
+            "--mem-fraction-static",
+        )
+    elif left < needs:
+        yield ctx.warning(
+            "gpu-held", held, f"use --mem-fraction-static {better:g}", "--mem-fraction-static"
+        )
 
 
 def cache_room(ctx: Context, room_mib: float, arithmetic: str) -> Iterator[Finding]:

@@ -16,24 +16,21 @@ from console.preflight.models import architecture
 STEPS, TOPK, TOKENS = SPECULATIVE
 FLAGS = tuple("--" + key for key in SPECULATIVE)
 
-_KNOWN = (
-    ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM"),
-    ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM"),
-    ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM", "DFLASH", "FROZEN_KV_MTP"),
-    (
-        *("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM"),
-        *("DFLASH", "DSPARK", "UNO", "FROZEN_KV_MTP"),
-    ),
-)
+_KNOWN = {
+    **dict.fromkeys(("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM"), "0.5.3"),
+    "DFLASH": "0.5.11",
+    "FROZEN_KV_MTP": "0.5.12",
+    "DSPARK": "0.5.16",
+    "UNO": "0.5.20",
+}
+"""Algorithm to the first version that has it."""
+_SHORT_DEFAULT = "0.5.8"
+"""From here on (3, 1, 4) is chosen for every class that is not named; (5, 4, 8) before."""
 
 # Backends that force a page size when none that they support is given.
 _FORCED_PAGE = {"flashmla": 64, "cutlass_mla": 128, "trtllm_mla": 64, "trtllm_mha": 64}
-_TREE_BACKENDS = (
-    ("flashinfer",),
-    ("flashinfer", "fa3"),
-    ("flashinfer", "fa3"),
-    ("flashinfer", "fa3", "triton"),
-)
+_TREE_BACKENDS = {"flashinfer": "0.5.3", "fa3": "0.5.6", "triton": "0.5.13"}
+"""Backends that take a tree over pages, to the first version in which they do."""
 
 
 def rules(ctx: Context) -> Iterator[Finding]:
@@ -72,21 +69,34 @@ def without_algorithm(ctx: Context) -> Iterator[Finding]:
 def known_algorithm(ctx: Context) -> Iterator[Finding]:
     """Where the parser itself takes any name."""
     name = ctx.algorithm or ""
-    if ctx.era >= 2 and name not in _KNOWN[ctx.era]:
+    known = [word for word, first in _KNOWN.items() if ctx.since(first)]
+    checked = "speculative-algorithm" in ctx.settings and not choices(ctx)
+    if checked and name not in known:
         yield ctx.error(
             "spec-algorithm",
             f"--speculative-algorithm {name[:40]} is unknown; {ctx.table.version} has "
-            f"{', '.join(_KNOWN[ctx.era][:-1])}",
+            f"{', '.join(known)}",
             "use EAGLE3 for an EAGLE-3 draft",
             "--speculative-algorithm",
         )
+
+
+def is_adaptive(ctx: Context) -> bool:
+    """Whether the engine finds steps and tokens itself while it runs."""
+    return ctx.since("0.5.13") and ctx.settings.on("speculative-adaptive")
+
+
+def choices(ctx: Context) -> bool:
+    """Whether the version's parser lists the algorithms itself."""
+    option = ctx.table.options.get("--speculative-algorithm")
+    return option is not None and bool(option.choices)
 
 
 def all_or_none(ctx: Context) -> Iterator[Finding]:
     """steps, topk and draft tokens are given together or not at all."""
     settings = ctx.settings
     given = [key for key in SPECULATIVE if key in settings]
-    adaptive = ctx.era >= 3 and settings.on("speculative-adaptive")
+    adaptive = is_adaptive(ctx)
     if not given:
         yield from automatic(ctx)
         return
@@ -167,13 +177,13 @@ def chain_tokens(ctx: Context) -> Iterator[Finding]:
 
 def automatic(ctx: Context) -> Iterator[Finding]:
     """What the engine picks where none of the three is given."""
-    if ctx.target is None or (ctx.era >= 3 and ctx.settings.on("speculative-adaptive")):
+    if ctx.target is None or is_adaptive(ctx):
         return
     steps, topk, tokens = auto_choice(ctx)
     message = f"steps {steps}, topk {topk}, draft tokens {tokens} are chosen: none of them is given"
 
     change = Change(flags={STEPS: steps, TOPK: topk, TOKENS: tokens})
-    if ctx.era == 2 and topk > 1 and not ctx.bundled:
+    if ctx.source("spec-overlap") and topk > 1 and not ctx.bundled:
         yield ctx.warning(
             "spec-auto",
             f"{message}; this version picks topk {topk} after its check of the overlap scheduler, "
@@ -194,7 +204,7 @@ def auto_choice(ctx: Context) -> tuple[int, int, int]:
     if arch == "LlamaForCausalLM" or arch.startswith("Grok1"):
         return 5, 4, 8
     short = ("DeepseekV3", "DeepseekV2", "DeepseekV32", "GptOss", "Bailing")
-    if ctx.era == 0 and not arch.startswith(short):
+    if not ctx.since(_SHORT_DEFAULT) and not arch.startswith(short):
         return 5, 4, 8
     return 3, 1, 4
 
@@ -238,9 +248,10 @@ def tree_pages(ctx: Context, topk: int) -> Iterator[Finding]:
         if name in _FORCED_PAGE
     ]
     page = forced[-1][1] if forced else ctx.settings.integer("page-size", 1)
-    if page is None or page <= 1 or backend in _TREE_BACKENDS[ctx.era]:
+    able = [name for name, first in _TREE_BACKENDS.items() if ctx.since(first)]
+    if page is None or page <= 1 or backend in able:
         return
-    allowed = ", ".join(_TREE_BACKENDS[ctx.era])
+    allowed = ", ".join(able)
     why = f" (forced by {forced[-1][0]})" if forced else ""
     flags = (f"--{TOPK}", "--page-size", "--attention-backend")
 
@@ -266,7 +277,7 @@ def tree_pages(ctx: Context, topk: int) -> Iterator[Finding]:
 
 def tree_overlap(ctx: Context, topk: int) -> Iterator[Finding]:
     """The overlap scheduler and trees."""
-    if ctx.era == 1 and truthy(ctx.command.env.get("SGLANG_ENABLE_SPEC_V2")):
+    if ctx.source("spec-v2-topk") and truthy(ctx.command.env.get("SGLANG_ENABLE_SPEC_V2")):
         yield ctx.error(
             "spec-v2-topk",
             f"SGLANG_ENABLE_SPEC_V2 is set and supports topk 1 only, topk is {topk}",
@@ -274,7 +285,11 @@ def tree_overlap(ctx: Context, topk: int) -> Iterator[Finding]:
             f"--{TOPK}",
             change=Change(env={"SGLANG_ENABLE_SPEC_V2": None}),
         )
-    elif ctx.era == 2 and TOPK in ctx.settings and not ctx.settings.on("disable-overlap-schedule"):
+    elif (
+        ctx.source("spec-overlap")
+        and TOPK in ctx.settings
+        and not ctx.settings.on("disable-overlap-schedule")
+    ):
         yield ctx.warning(
             "spec-overlap",
             f"topk {topk} turns the overlap scheduler off (as if --disable-overlap-schedule)",

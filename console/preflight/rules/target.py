@@ -1,36 +1,22 @@
-"""Rules over the target's config.json: class, length, quantisation, hidden states for a draft.
+"""Rules over the target's config.json: class, length, hidden states for a draft.
 
 Facts: SGLang configs/model_config.py; EntryClass of its models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from console.model import Change, Finding
 from console.preflight.context import CONTEXT_OVERRIDE, Context
 from console.preflight.models import architecture, context_length
-from console.preflight.tables import VERSIONS, load
-
-_QUANTISED = {
-    "fp8": "fp8",
-    "gptq": "gptq",
-    "gptq_marlin": "gptq",
-    "awq": "awq",
-    "awq_marlin": "awq",
-    "compressed-tensors": "compressed",
-    "compressed_tensors": "compressed",
-    "w8a8_int8": "compressed",
-    "w8a8_fp8": "compressed",
-}
-"""Methods that take each other's checkpoints have the same value; others are not judged."""
+from console.preflight.tables import first_with
 
 
 def rules(ctx: Context) -> Iterator[Finding]:
     """Every finding over the target's config."""
     if ctx.sglang:
         yield from target_architecture(ctx)
-        yield from quantization(ctx)
         yield from target_length(ctx)
         yield from target_support(ctx)
 
@@ -56,22 +42,6 @@ def target_architecture(ctx: Context) -> Iterator[Finding]:
             "check for a newer version of SGLang",
             "--model-path",
         )
-
-
-def quantization(ctx: Context) -> Iterator[Finding]:
-    """--quantization against the method that the checkpoint was made with."""
-    given = (ctx.settings.text("quantization") or "").lower()
-    made = (ctx.target or {}).get("quantization_config")
-    method = str(made.get("quant_method", "")).lower() if isinstance(made, Mapping) else ""
-    if not {given, method} <= set(_QUANTISED) or _QUANTISED[given] == _QUANTISED[method]:
-        return
-    yield ctx.error(
-        "quantization",
-        f"--quantization {given} does not match the checkpoint, which was made with {method}",
-        "leave --quantization out: the method is read from the checkpoint",
-        "--quantization",
-        change=Change(flags={"quantization": None}),
-    )
 
 
 def target_length(ctx: Context) -> Iterator[Finding]:
@@ -113,8 +83,8 @@ def target_support(ctx: Context) -> Iterator[Finding]:
     tables = [t for t in (ctx.table, ctx.tables.above) if t]
     if any(arch in table.eagle3_targets for table in tables):
         return
-    later = [v for v in VERSIONS if arch in load(v).eagle3_targets]
-    fix = f"SGLang {later[0]} can" if later else "serve it without EAGLE3"
+    later = first_with(arch, "captures")
+    fix = f"SGLang {later} can" if later else "serve it without EAGLE3"
     yield ctx.error(
         "target-eagle3",
         f"the target's {arch} hands no hidden states to an EAGLE-3 draft in {ctx.tables.version}: "

@@ -16,6 +16,10 @@ from console.preflight.models import architecture, text_config, whole
 
 _SHARD = re.compile(r"(.+)-(\d+)-of-(\d+)\.(safetensors|bin)$")
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
+_OF_TRAINING = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt")
+"""Files that look like weights and are left out when a model is loaded."""
+_NO_FILES = ("dummy", "remote", "remote_instance", "private")
+"""Values of --load-format with which the weights come from elsewhere."""
 _FLAG = {"target": "--model-path", "draft": "--speculative-draft-model-path"}
 
 # What a LlamaForCausalLMEagle3 checkpoint has to hold, without "model." in front.
@@ -37,10 +41,14 @@ _DRAFT_NEEDS = (
 
 def rules(ctx: Context) -> Iterator[Finding]:
     """Every finding over the two folders."""
-    if ctx.settings.text("load-format") != "dummy":
-        for which, facts in (("target", ctx.facts.target), ("draft", ctx.facts.draft)):
-            if facts is not None:
-                yield from folder(ctx, which, facts)
+    formats = {
+        "target": ctx.settings.text("load-format"),
+        "draft": ctx.settings.text("speculative-draft-load-format")
+        or ctx.settings.text("load-format"),
+    }
+    for which, facts in (("target", ctx.facts.target), ("draft", ctx.facts.draft)):
+        if facts is not None and formats[which] not in _NO_FILES:
+            yield from folder(ctx, which, facts)
     yield from draft_tensors(ctx)
 
 
@@ -54,7 +62,7 @@ def folder(ctx: Context, which: str, facts: ModelFacts) -> Iterator[Finding]:
         yield ctx.error("shard-damaged", f"the {which}'s {name} {why}", "fetch it again", flag)
     if facts.files is None:
         return
-    weights = {name for name in facts.files if name.endswith(_WEIGHTS)}
+    weights = {n for n in facts.files if n.endswith(_WEIGHTS) and n not in _OF_TRAINING}
     if not weights:
         yield ctx.error(
             "weights-missing",

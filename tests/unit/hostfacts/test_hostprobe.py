@@ -85,6 +85,13 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     assert "not safetensors" in found["damaged"]["d.safetensors"]
 
 
+def test_a_folder_that_was_named_has_its_files_told_even_without_weights(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    found = hostprobe.model(str(tmp_path), time.monotonic() + 9, names=True)
+    assert found is not None
+    assert found["files"] == {"config.json": 2}
+
+
 def test_headers_are_left_out_when_time_is_over(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     weights(tmp_path / "a.safetensors")

@@ -49,6 +49,16 @@ def model(name: str | None) -> ModelFacts | None:
     return ModelFacts(path=name, config=models()[name]) if name else None
 
 
+def gpu(index: int, item: Any) -> GpuFacts:
+    """``[total, free]`` MiB of an H200, or a mapping that names another device."""
+    if isinstance(item, Mapping):
+        given = {key: item[key] for key in ("total_mib", "free_mib", "holders") if key in item}
+        found = tuple(item["capability"]) if "capability" in item else None
+        return GpuFacts(index, item.get("name", ""), capability=found, **given)
+    total, free = item
+    return GpuFacts(index, "NVIDIA H200", total_mib=total, free_mib=free)
+
+
 def facts(entry: Mapping[str, Any]) -> HostFacts:
     """The facts of a case; what it does not name is unknown."""
     given = entry.get("facts", {})
@@ -58,12 +68,7 @@ def facts(entry: Mapping[str, Any]) -> HostFacts:
     return HostFacts(
         target=model(entry.get("target")),
         draft=model(entry.get("draft")),
-        gpus=None
-        if gpus is None
-        else tuple(
-            GpuFacts(index, "NVIDIA H200", total_mib=total, free_mib=free)
-            for index, (total, free) in enumerate(gpus)
-        ),
+        gpus=None if gpus is None else tuple(gpu(index, item) for index, item in enumerate(gpus)),
         paths={path: PathFacts(**state) for path, state in given.get("paths", {}).items()},
         served=None if served is None else tuple(ServedFacts(*item) for item in served),
         **known,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from console.errors import UsageError
 from console.preflight import HostFacts, ModelFacts, check, from_argv, parse_command
-from console.preflight.tables import BUNDLED, VERSIONS, load
+from console.preflight.tables import BUNDLED, load, versions
 from console.text import clean
 from tests.unit.preflight.cases import models
 
@@ -67,7 +67,7 @@ def test_any_text_is_a_launch_or_one_error(text: str) -> None:
     st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=8),
     st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=8),
     st.sampled_from([("llama31-8b", "draft-llama31-ids"), ("kimi-k25", "draft-kimi")]),
-    st.sampled_from(VERSIONS),
+    st.sampled_from(versions()),
     st.sampled_from(["sglang.launch_server", "eagle3.launch_server"]),
 )
 def test_any_config_is_judged(
@@ -91,7 +91,7 @@ def test_any_config_is_judged(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(WORDS, max_size=10), st.sampled_from(VERSIONS))
+@given(st.lists(WORDS, max_size=10), st.sampled_from(versions()))
 def test_any_flags_are_judged(words: list[str], version: str) -> None:
     for program in (["sglang", "serve"], ["specops", "serve"], ["vllm", "serve"]):
         command = from_argv([*program, "--model-path", "m", *words])

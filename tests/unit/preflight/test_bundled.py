@@ -13,17 +13,17 @@ from console.model import Severity
 from console.preflight import check, parse_command
 from console.preflight.tables import BUNDLED, load
 from eagle3 import server_args
-from tests.engine import make_tables
 from tests.engine.verdicts import engine_argv
 from tests.unit.preflight.cases import FAULTY, VALID, Case
+from tools import sglang_tables
 
 CASES = [case for case in (*FAULTY, *VALID) if parse_command(case.command).engine == "bundled"]
 
 
 def test_the_table_is_the_parsers_own() -> None:
-    table = make_tables.OUT / "eagle3.json"
-    assert table.read_text() == make_tables.bundled_table(), (
-        "the bundled engine's flags changed: run python -m tests.engine.make_tables eagle3"
+    table = sglang_tables.OUT / "eagle3.json"
+    assert table.read_text() == sglang_tables.bundled_table(), (
+        "the bundled engine's flags changed: run python -m tools.sglang_tables eagle3"
     )
     assert "--check" in load(BUNDLED).options
 

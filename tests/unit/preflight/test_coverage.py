@@ -9,7 +9,7 @@ import pytest
 
 import console.preflight
 from console.preflight import check, parse_command
-from console.preflight.context import sources
+from console.preflight.tables import places, versions
 from tests.unit.preflight.cases import FAULTY, VALID
 
 ROOM = Path(console.preflight.__file__).parent
@@ -85,11 +85,11 @@ def test_no_rule_is_given_by_every_launch() -> None:
     assert set.intersection(*per_launch) == set()
 
 
-@pytest.mark.parametrize("rule", sorted(sources()))
+@pytest.mark.parametrize("rule", sorted(places()))
 def test_the_lines_of_the_engine_belong_to_rules(rule: str) -> None:
     variants = {"spec-partial-topk", "spec-ngram-page", "spec-dflash-path", "spec-dflash-attention"}
     assert rule in rule_ids() | variants
-    lines = sources()[rule]
-    assert len(lines) == 4
-    assert any(lines)
-    assert all(not line or ".py" in line for line in lines)
+    lines = places()[rule]
+    assert lines
+    assert set(lines) <= set(versions())
+    assert all(".py:" in line for line in lines.values())

@@ -194,6 +194,22 @@ def test_login_and_launch_environments() -> None:
     assert rules(f"CUDA_HOME=/c PATH=/x {LAUNCH}", facts) == {"env-login-differs": "info"}
 
 
+def test_folders_that_no_server_needs_are_no_difference() -> None:
+    """A launch from a venv, or with the interpreter in full, is not told of PATH."""
+    shell = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/root/.local/bin"
+    facts = HostFacts(launch_env={"PATH": "/venv/bin:/usr/bin:/bin"}, login_env={"PATH": shell})
+    by_path = LAUNCH.replace("python3", "/venv/bin/python", 1)
+    assert rules(by_path, facts) == {}
+    assert rules(LAUNCH, facts) == {"env-login-differs": "info"}  # which python3 is found
+    cuda = HostFacts(
+        launch_env={"PATH": "/usr/bin", "LD_LIBRARY_PATH": "/a:/b"},
+        login_env={"PATH": "/usr/local/cuda/bin:/usr/bin", "LD_LIBRARY_PATH": "/b:/a"},
+    )
+    (finding,) = findings(by_path, cuda)
+    assert "PATH" in finding.message
+    assert "LD_LIBRARY_PATH" not in finding.message
+
+
 def test_a_proxy_of_the_hosts_environment_counts_too() -> None:
     facts = HostFacts(launch_env={"HTTP_PROXY": "http://p:3128"})
     assert rules(LAUNCH, facts) == {"proxy-warmup": "warning"}
@@ -265,4 +281,4 @@ def test_all_data_ships(tmp_path: Path) -> None:
 
     data = resources.files("console.preflight") / "data"
     names = {item.name for item in data.iterdir()}
-    assert {"sources.yaml", "nccl.yaml", "eagle3.json", "engine_check.txt"} <= names
+    assert {"sglang.json", "nccl.yaml", "eagle3.json", "engine_check.txt"} <= names

@@ -74,6 +74,25 @@ def test_two_config_files_are_enough(tmp_path: Path) -> None:
     assert found(target / "config.json", draft / "config.json") == {"draft-context": "error"}
 
 
+def test_a_folder_beside_one_with_weights_has_to_have_them_too(tmp_path: Path) -> None:
+    target = folder(tmp_path / "t", "llama-tiny-4", {"lm_head.weight": [4, 4]})
+    draft = folder(tmp_path / "d", "draft-tiny-ids")
+    assert found(target, draft) == {"weights-missing": "error"}
+    (draft / "training_args.bin").write_bytes(b"0")
+    (draft / "optimizer.pt").write_bytes(b"0")
+    assert found(target, draft) == {"weights-missing": "error"}
+
+
+def test_a_checkpoint_whose_weights_were_not_fetched(tmp_path: Path) -> None:
+    target = folder(tmp_path / "t", "llama31-8b")
+    assert found(target, None).get("weights-missing") is None
+    (target / "tokenizer.json").write_text("{}")
+    assert found(target, None)["weights-missing"] == "error"
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors"}}
+    (target / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert found(target, None)["weights-missing"] == "error"
+
+
 def test_a_whole_pair_is_fine(tmp_path: Path) -> None:
     target = folder(tmp_path / "t", "llama-tiny-4", {"lm_head.weight": [4, 4]})
     draft = folder(tmp_path / "d", "draft-tiny-ids", DRAFT)

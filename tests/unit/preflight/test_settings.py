@@ -7,7 +7,7 @@ import pytest
 from console.model import Severity
 from console.preflight import from_argv
 from console.preflight.settings import UNKNOWN, Settings, convert, resolve
-from console.preflight.tables import VERSIONS, load, parse_version, select
+from console.preflight.tables import load, parse_version, select
 
 
 def settings(*args: str, version: str = "0.5.12.post1") -> Settings:
@@ -51,7 +51,7 @@ def test_a_renamed_flag_names_its_successor_and_the_versions_that_had_it() -> No
     (finding,) = settings("--torchao-config", "int4wo-128", version="0.5.23").findings
     assert finding.rule == "flag-renamed"
     assert finding.severity is Severity.ERROR
-    assert "0.5.12.post1" in finding.message
+    assert "0.5.3 to " in finding.message
 
 
 def test_a_misspelt_flag_gets_the_nearest() -> None:
@@ -61,19 +61,20 @@ def test_a_misspelt_flag_gets_the_nearest() -> None:
 
 
 def test_a_version_between_two_tables_takes_what_either_knows() -> None:
-    between = "0.5.10"
+    between = "0.5.13.post7"
     assert select(between).above is not None
-    assert settings("--soft-watchdog-timeout", "9", version=between).findings == ()
+    assert settings("--cuda-graph-max-bs-decode", "9", version=between).findings == ()
     assert rules(settings("--nonsense-flag", "9", version=between)) == {("flag-unknown", "error")}
 
 
 @pytest.mark.parametrize(
     ("version", "table", "note"),
     [
-        ("0.5.12", "0.5.12.post1", False),
+        ("0.5.12", "0.5.12", False),
+        ("v0.5.12.post1-cu129", "0.5.12.post1", False),
         ("v0.5.9.post2", "0.5.9", False),
         ("0.6.0", "0.5.23", True),
-        ("0.4.1", "0.5.3.post3", True),
+        ("0.4.1", "0.5.3", True),
         ("", "0.5.23", True),
         ("main", "0.5.23", True),
     ],
@@ -85,8 +86,8 @@ def test_the_nearest_table_is_taken(version: str, table: str, note: bool) -> Non
 
 
 def test_the_tables_hold_what_the_sources_declare() -> None:
-    counts = [len(load(version).options) for version in VERSIONS]
-    assert counts == [271, 341, 402, 559]
+    asked = ("0.5.3.post3", "0.5.9", "0.5.12.post1", "0.5.23")
+    assert [len(load(version).options) for version in asked] == [271, 341, 402, 559]
     assert parse_version("0.5.12.post1") == (0, 5, 12)
     assert "LlamaForCausalLM" in load("0.5.9").eagle3_targets
     assert "KimiK25ForConditionalGeneration" not in load("0.5.9").eagle3_targets

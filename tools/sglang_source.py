@@ -1,37 +1,29 @@
-"""Derive the option tables in console/preflight/data from SGLang's own source, without running it.
+"""What a version of SGLang knows, read from its unpacked wheel with :mod:`ast`; nothing is run.
 
-    python -m tests.engine.make_tables UNPACKED_WHEEL VERSION
-
-reads ``sglang/srt`` of an unpacked wheel with :mod:`ast` and writes ``sglang-VERSION.json``: every
-option string with how many values it takes, their type and choices, the architectures the version
-registers, and which of their models can hand hidden states to an EAGLE-3 draft.
-
-    python -m tests.engine.make_tables eagle3
-
-writes the bundled engine's table from its own parser.
+Every option string with how many values it takes, their type, choices and default, the
+architectures the version registers, which of their models can hand hidden states to an EAGLE-3
+draft, and what each quantisation method asks for.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
-import json
-import sys
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-OUT = Path(__file__).parents[2] / "console" / "preflight" / "data"
 BARE_ACTIONS = {"store_true", "store_false", "store_const", "DeprecatedStoreTrueAction"}
 TYPES = {"int", "float", "str", "human_readable_int"}
 CAPTURE = "set_eagle3_layers_to_capture"
 
 
 class Constants:
-    """Module-level lists of strings, resolved as far as literals go."""
+    """Module-level lists of strings, resolved as far as literals go; and the defaults of fields."""
 
     def __init__(self, trees: list[ast.Module]) -> None:
         self.values: dict[str, list[Any]] = {}
+        self.defaults: dict[str, ast.expr] = {}
         self.retired_raises = any(retired_raises(tree) for tree in trees)
         for tree in trees:
             for node in tree.body:
@@ -43,6 +35,22 @@ class Constants:
                         found = self.read(node.value)
                         if found is not None:
                             self.values[name] = found
+                    case ast.ClassDef(name="ServerArgs"):
+                        self.defaults = {
+                            f.target.id: f.value
+                            for f in node.body
+                            if isinstance(f, ast.AnnAssign)
+                            and isinstance(f.target, ast.Name)
+                            and f.value is not None
+                        }
+
+    def default(self, node: ast.expr | None) -> Any:
+        """A literal default, or that of the field it refers to; None where it is none of both."""
+        if isinstance(node, ast.Attribute) and name_of(node.value) == "ServerArgs":
+            node = self.defaults.get(node.attr)
+        if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | str):
+            return node.value
+        return None
 
     def read(self, node: ast.expr | None) -> list[Any] | None:
         """The list that an expression stands for, or None where only running it would tell."""
@@ -127,6 +135,9 @@ def option(names: list[str], kw: dict[str, ast.expr], constants: Constants) -> d
     choices = constants.read(kw.get("choices"))
     if choices:
         entry["choices"] = sorted(choices, key=str)
+    default = constants.default(kw.get("default"))
+    if default is not None and entry["values"] != 0:
+        entry["default"] = default
     return entry
 
 
@@ -157,6 +168,9 @@ def annotated_fields(tree: ast.Module, constants: Constants) -> Iterator[dict[st
                     ),
                 ):
                     entry = annotated(field, kind, meta, constants)
+                    default = constants.default(node.value)
+                    if entry and default is not None and entry["values"] != 0:
+                        entry["default"] = default
                     if entry:
                         yield entry
 
@@ -232,7 +246,7 @@ def options(srt: Path) -> list[dict[str, Any]]:
     if (groups / "choices.py").exists():
         trees.insert(0, parsed(groups / "choices.py"))
     constants = Constants(trees)
-    found = list(parser_calls(server_args, constants))
+    found = [*parser_calls(server_args, constants), *annotated_fields(server_args, constants)]
     for path in sorted((groups / "fields").glob("*.py")):
         tree = parsed(path)
         found += annotated_fields(tree, Constants([*trees, tree]))
@@ -291,64 +305,77 @@ def own_drafts(tree: ast.Module) -> list[str]:
     return sorted(name for name in found if "Draft" not in name)
 
 
-def bundled(parser: argparse.ArgumentParser) -> list[dict[str, Any]]:
-    """The options of a parser that can be asked itself."""
-    rows: list[dict[str, Any]] = []
-    for action in parser._actions:
-        if "--help" in action.option_strings:
+def quantisation(folder: Path) -> dict[str, dict[str, Any]]:
+    """Each method of ``--quantization`` that has a class.
+
+    ``capability`` is the least compute capability (90 for 9.0) and ``files`` the configs beside
+    config.json of which one must be there where config.json names no quantisation; without any,
+    the class is made without arguments, and ``needs`` says that it cannot be.
+    """
+    classes: dict[str, ast.ClassDef] = {}
+    for path in sorted(folder.rglob("*.py")):
+        for node in parsed(path).body:
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, node)
+    found: dict[str, dict[str, Any]] = {}
+    for node in ast.walk(parsed(folder / "__init__.py")):
+        if not isinstance(node, ast.Dict):
             continue
-        row: dict[str, Any] = {"names": list(action.option_strings)}
-        row["values"] = action.nargs if action.nargs is not None else 1
-        kind = getattr(action.type, "__name__", "")
-        if kind:
-            row["type"] = kind
-        if action.choices:
-            row["choices"] = sorted(map(str, action.choices))
-        rows.append(row)
-    return sorted(rows, key=lambda row: str(row["names"][0]))
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(value, ast.Name):
+                found.setdefault(str(key.value), asked_of(value.id, classes))
+    return found
 
 
-def bundled_table() -> str:
-    """The bundled engine's table as text."""
-    from eagle3.server_args import build_parser
-
-    table = {
-        "version": "0.5.12.post1",
-        "architectures": ["LlamaForCausalLM", "LlamaForCausalLMEagle3"],
-        "eagle3_targets": ["LlamaForCausalLM"],
-        "eagle3_drafts": ["LlamaForCausalLMEagle3"],
-        "own_drafts": [],
-    }
-    return as_text(table, bundled(build_parser()))
-
-
-def as_text(table: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    """A table as JSON with one option a line."""
-    lines = [f'"{key}": {json.dumps(value)}' for key, value in table.items()]
-    options_ = ",\n".join("  " + json.dumps(row) for row in rows)
-    return "{\n" + ",\n".join(lines) + ',\n"options": [\n' + options_ + "\n]\n}\n"
-
-
-def main() -> None:
-    """Write the table of one version."""
-    if sys.argv[1:] == ["eagle3"]:
-        (OUT / "eagle3.json").write_text(bundled_table())
-        return
-    root, version = Path(sys.argv[1]), sys.argv[2]
-    architectures, captures, _ = registered(root / "sglang" / "srt" / "models")
-    found = options(root / "sglang" / "srt")
-    table: dict[str, object] = {
-        "version": version,
-        "architectures": architectures,
-        "eagle3_targets": captures,
-        "eagle3_drafts": [a for a in architectures if "Eagle3" in a],
-        "own_drafts": own_drafts(parsed(root / "sglang" / "srt" / "configs" / "model_config.py")),
-    }
-    target = OUT / f"sglang-{version}.json"
-    target.write_text(as_text(table, found))
-    names = sum(len(entry["names"]) for entry in found)
-    print(f"{target}: {names} option strings, {len(architectures)} architectures")
+def asked_of(name: str, classes: dict[str, ast.ClassDef]) -> dict[str, Any]:
+    """What a quantisation class or one that it inherits from asks for, where that is a literal."""
+    cls = classes.get(name)
+    if cls is None:
+        return {}
+    out: dict[str, Any] = {}
+    for base in cls.bases:
+        out |= asked_of(name_of(base), classes)
+    for function in cls.body:
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        if function.name == "__init__":
+            given = function.args
+            out.pop("needs", None)
+            if len(given.args) - len(given.defaults) > 1 or None in given.kw_defaults:
+                out["needs"] = True
+        returns = [n.value for n in ast.walk(function) if isinstance(n, ast.Return)]
+        if len(returns) != 1:
+            continue
+        match function.name, returns[0]:
+            case "get_min_capability", ast.Constant(value=int(number)):
+                out["capability"] = number
+            case "get_config_filenames", ast.List(elts=items):
+                out["files"] = [str(i.value) for i in items if isinstance(i, ast.Constant)]
+    return out
 
 
-if __name__ == "__main__":
-    main()
+def pinned(root: Path, package: str) -> str:
+    """The version of a package that the wheel's metadata pins, empty where it pins none."""
+    for path in root.glob("sglang-*.dist-info/METADATA"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            name, eq, version = line.removeprefix("Requires-Dist: ").partition("==")
+            if eq and name.strip() == package and line.startswith("Requires-Dist"):
+                return version.split(";")[0].strip()
+    return ""
+
+
+ARGUMENTS = "server_args.py|arg_groups/*.py|arg_groups/*/*.py"
+
+
+def place(srt: Path, mark: str, files: str = ARGUMENTS, *, last: bool = False) -> str:
+    """``file:line`` of the first (or last) line of the first file that a mark is found in.
+
+    ``files`` are patterns below ``srt``, separated by ``|``; empty where nothing is found.
+    """
+    pattern = re.compile(mark)
+    for path in (p for part in files.split("|") for p in sorted(srt.glob(part))):
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        found = [number for number, text in enumerate(lines, 1) if pattern.search(text)]
+        if found:
+            return f"{path.relative_to(srt)}:{found[-1 if last else 0]}"
+    return ""
