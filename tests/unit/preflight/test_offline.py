@@ -133,7 +133,8 @@ def test_tensors_under_other_names_stay_random(tmp_path: Path) -> None:
 def test_a_file_that_was_cut_short(tmp_path: Path) -> None:
     target = folder(tmp_path / "t", "llama-tiny-4")
     safetensors(target / "model.safetensors", {"a": [100]}, cut=1)
-    assert found(target, folder(tmp_path / "d", "draft-tiny-ids")) == {"shard-size": "error"}
+    draft = folder(tmp_path / "d", "draft-tiny-ids", DRAFT)
+    assert found(target, draft) == {"shard-size": "error"}
 
 
 @pytest.mark.parametrize(
