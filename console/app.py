@@ -24,7 +24,7 @@ from console.config import Config
 from console.config.presets import Presets, load_presets
 from console.errors import SpecopsError
 from console.keys import KeyMap, complete
-from console.model import HostState, HostView
+from console.model import HostView
 from console.notices import Notice, Notices
 from console.screens.base import Place, keyed
 from console.screens.benching import Benching
@@ -132,7 +132,7 @@ class SpecopsApp(App[None], inherit_bindings=False):
         """Draw the fleet with what the file says, then connect."""
         from console.screens.fleet import Fleet  # noqa: PLC0415 - after the app is set up
 
-        self.views = {name: _unseen(self.config, name) for name in self.config.hosts}
+        self.views = self.reloading.views_for(self.config)
         self.push_screen(self.made(Fleet))
         self.set_interval(REDRAW_S, self._tick)
         sys.setswitchinterval(SWITCH_S)
@@ -194,7 +194,7 @@ class SpecopsApp(App[None], inherit_bindings=False):
         self.reloading.look(now)
         for screen in reversed(self.screen_stack):
             if isinstance(screen, Place):
-                if screen.is_mounted:  # one that was opened this moment draws itself
+                if screen.drawable:  # one that was opened this moment draws itself
                     screen.views_changed()
                     screen.show_notice()
                 break
@@ -211,7 +211,7 @@ class SpecopsApp(App[None], inherit_bindings=False):
         return load_presets(self.hosts_file)
 
     def configure(self, config: Config) -> None:
-        """Take over an edited hosts.yaml: hosts, servers, keys, theme, notifications, at once.
+        """Take over an edited hosts.yaml, at once.
 
         Raises:
             ConfigError: keys that clash; nothing is changed then.
@@ -220,15 +220,10 @@ class SpecopsApp(App[None], inherit_bindings=False):
         if keys != self.keys:
             self.keys = keys
             self._stamped.clear()
-        if config.theme != self.config.theme:
-            self.config = config
+        former, self.config = self.config, config
+        if config.theme != former.theme:
             self.theme = self._first_theme()
-        self.config = config
-        self.views = {
-            name: seen if (seen := self.views.get(name)) and seen.host == host
-            else _unseen(config, name)
-            for name, host in config.hosts.items()
-        }  # fmt: skip
+        self.views = self.reloading.views_for(config)
         if self.fleet is not None:
             self.fleet.configure(config)
         self._dirty = True
@@ -238,13 +233,13 @@ class SpecopsApp(App[None], inherit_bindings=False):
     def say(self, text: str, role: str = "plain") -> None:
         """One line for the operator, kept in the history."""
         self.notices.add(Notice(self.now(), text, role))
-        if self.is_running and isinstance(self.screen, Place) and self.screen.is_mounted:
+        if self.is_running and isinstance(self.screen, Place) and self.screen.drawable:
             self.screen.show_notice()
 
     def unsay(self, text: str) -> None:
         """Take a notice back that said something is under way: it has ended."""
         self.notices.drop(text)
-        if isinstance(self.screen, Place):
+        if isinstance(self.screen, Place) and self.screen.drawable:
             self.screen.show_notice()
 
     def alert(self, text: str) -> None:
@@ -304,7 +299,3 @@ class SpecopsApp(App[None], inherit_bindings=False):
         if screen not in self._stamped:
             self._stamped[screen] = keyed(screen, screen.SCOPE, self.keys)
         return self._stamped[screen](*args, **kwargs)
-
-
-def _unseen(config: Config, name: str) -> HostView:
-    return HostView(config.hosts[name], HostState.CONNECTING)

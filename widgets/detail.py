@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from console.model import Server
-from widgets.bars import age, mib
+from widgets.bars import mib
 from widgets.fleet import FleetRow
-from widgets.paint import Line, line, wrap
-from widgets.words import kind_word, safe, total_memory, why, zombies_of
+from widgets.holders import device_use
+from widgets.paint import Line, fit, line, wrap
+from widgets.words import kind_word, last_known, safe, total_memory, why, zombies_of
 
 
 def detail_lines(
     row: FleetRow, servers: Mapping[str, Server], width: int, height: int, now: float
 ) -> list[Line]:
     """At most ``height`` lines about a row."""
-    out: list[Line] = [_facts(row, servers)]
+    out: list[Line] = [_facts(row, servers, width)]
     reasons = why(row.view, row.server, now)
     held = zombies_of(row.view, row.server.name) if row.server else row.loose
     if held:
@@ -25,6 +26,7 @@ def detail_lines(
         at = next(number for number, (label, _) in enumerate(reasons) if label == kind)
         reasons[at : at + 1] = [(kind, f"holds {text}"), ("", reasons[at][1])]
     indent = 16
+    reasons += device_use(row.view)
     first = True
     for label, text in reasons:
         for at, part in enumerate(wrap(text, width - indent - 1, limit=2)):
@@ -38,7 +40,7 @@ def detail_lines(
     return out
 
 
-def _facts(row: FleetRow, servers: Mapping[str, Server]) -> Line:
+def _facts(row: FleetRow, servers: Mapping[str, Server], width: int) -> Line:
     parts = [safe(row.view.host.name)]
     state = row.server
     if state is not None:
@@ -58,5 +60,5 @@ def _facts(row: FleetRow, servers: Mapping[str, Server]) -> Line:
         cpu = row.view.snapshot.cpu
         parts.append(f"{mib(cpu.memory_used_mib)} of {mib(cpu.memory_total_mib)}")
     if row.stale:
-        parts.append(f"values {age(row.seen_s)} old" if row.seen_s is not None else "never seen")
-    return line((" " + " · ".join(parts), "strong"))
+        parts.append(last_known(row.view, row.seen_s))
+    return line((fit(" " + " · ".join(parts), width).rstrip(), "strong"))

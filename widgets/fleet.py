@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from console.model import Health, HostState, HostView, Phase, Server, ServerState, Zombie
-from widgets.bars import age, bar, column, percent
+from widgets.bars import age, bar, column, counted, number, percent, sparkline
+from widgets.holders import free_count, use_of
 from widgets.paint import Line, fit, line
 from widgets.table import Column
 from widgets.words import (
@@ -18,6 +19,9 @@ from widgets.words import (
     safe,
     server_word,
 )
+
+HISTORY = 12
+"""Cells of the history of utilisation: fifty seconds each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +78,12 @@ def utilization(view: HostView) -> float | None:
 
 
 def gpu_count(view: HostView) -> str:
-    """How many GPUs; ``cpu`` for a machine without, ``?`` when that is not known."""
+    """Free GPUs of all, ``2/8``; ``cpu`` for a machine without, ``?`` where it is not known."""
     snapshot = view.snapshot
     if snapshot is None:
         return "?"
     if snapshot.gpus:
-        return str(len(snapshot.gpus))
+        return f"{number(free_count(view))}/{len(snapshot.gpus)}"
     return "?" if snapshot.gpu_error else "cpu"
 
 
@@ -124,34 +128,45 @@ def columns(width: int, *, wide: bool) -> list[Column]:
     server = 12 + min(most, spare // 3)
     state = 13 + min(8, most, spare // 5)
     memory = 22
-    fixed = 1 + (host + 1) + (4 + 1) + (5 + 1) + (server + 1) + (state + 1) + (5 + 1)
+    fixed = 1 + (host + 1) + (5 + 1) + (5 + 1) + (server + 1) + (state + 1) + (5 + 1)
     if wide:
-        memory = max(memory, min(60, width - fixed - 1))
-    return [
+        memory = max(memory, min(60, width - fixed - 1 - HISTORY - 1))
+    if width < 80:
+        memory = max(8, width - fixed + 6 - 1)
+    found = [
         Column("HOST", host),
-        Column("GPUs", 4, right=True),
+        Column("FREE", 5, right=True),
         Column("MEMORY PER GPU" if wide else "MEMORY", memory),
         Column("UTIL", 5, right=True),
+        Column("10 MIN", HISTORY),
         Column("SERVER", server),
         Column("STATE", state),
         Column("AGE", 5, right=True),
     ]
+    left_out = {"10 MIN"} if not wide else set()
+    left_out |= {"UTIL"} if width < 80 else set()
+    return [column for column in found if column.title not in left_out]
 
 
-def cells(row: FleetRow, width: int, *, wide: bool) -> list[Line]:
-    """The cells of a row for the columns of that width."""
+def cells(
+    row: FleetRow, width: int, *, wide: bool, history: Sequence[float | None] = ()
+) -> list[Line]:
+    """The cells of a row for the columns of that width; ``history`` is its utilisation."""
     plain = "dim" if row.stale else "plain"
-    memory = next(c.width for c in columns(width, wide=wide) if c.title.startswith("MEMORY"))
+    shown = columns(width, wide=wide)
+    memory = next(c.width for c in shown if c.title.startswith("MEMORY"))
     name = row.server.name if row.server else f"{len(row.loose)} loose" if row.loose else "none"
-    return [
-        line((safe(row.view.host.name), "dim" if row.stale else "strong")),
-        line((gpu_count(row.view), plain)),
-        _memory(row, memory, per_gpu=wide),
-        line((percent(utilization(row.view)), plain)),
-        line((safe(name), plain)),
-        line((row.word.text, row.word.role)),
-        line((age(row.seen_s), "warn" if row.stale else "dim")),
-    ]
+    made = {
+        "HOST": line((safe(row.view.host.name), "dim" if row.stale else "strong")),
+        "FREE": line((gpu_count(row.view), plain)),
+        "MEMORY": _memory(row, memory, per_gpu=wide),
+        "UTIL": line((percent(utilization(row.view)), plain)),
+        "10 MIN": line((sparkline(history, HISTORY, top=1.0), "dim" if row.stale else "accent")),
+        "SERVER": line((safe(name), plain)),
+        "STATE": line((row.word.text, row.word.role)),
+        "AGE": line((age(row.seen_s), "warn" if row.stale else "dim")),
+    }
+    return [made["MEMORY" if c.title.startswith("MEMORY") else c.title] for c in shown]
 
 
 def _memory(row: FleetRow, width: int, *, per_gpu: bool) -> Line:
@@ -173,18 +188,19 @@ def _memory(row: FleetRow, width: int, *, per_gpu: bool) -> Line:
 
 def headline(views: Mapping[str, HostView], rows: Iterable[FleetRow]) -> str:
     """``3 hosts · 17 GPUs · 2 need you``."""
-    gpus = sum(len(v.snapshot.gpus) for v in views.values() if v.snapshot)
+    gpus = [gpu for view in views.values() if view.snapshot for gpu in view.snapshot.gpus]
+    free = sum(use_of(gpu) == "free" for gpu in gpus)
     need = sum(row.word.severity == 0 for row in rows)
-    parts = [f"{len(views)} host{'s' * (len(views) != 1)}"]
-    parts.append(f"{gpus} GPU{'s' * (gpus != 1)}" if gpus else "no GPU")
+    parts = [counted(len(views), "host")]
+    parts.append(f"{free}/{counted(len(gpus), 'GPU')} free" if gpus else "no GPU")
     parts.append(f"{need} need{'s' * (need == 1)} you" if need else "all well")
     missing = sum(view.snapshot is None for view in views.values())
     if missing:
-        parts.append(f"{missing} not seen")
+        parts.append(f"{missing} unseen")
     return " · ".join(parts)
 
 
-SORTS = ("urgency", "host", "memory", "utilisation", "server", "state", "age")
+SORTS = ("urgency", "host", "memory", "utilisation", "free", "server", "state", "age")
 
 
 def sort_rows(rows: Sequence[FleetRow], by: str, *, reverse: bool = False) -> list[FleetRow]:
@@ -196,6 +212,7 @@ def sort_rows(rows: Sequence[FleetRow], by: str, *, reverse: bool = False) -> li
         server = row.server.name if row.server else ""
         return {
             "host": row.view.host.name,
+            "free": free_count(row.view),
             "memory": memory_share(row.view),
             "utilisation": utilization(row.view),
             "server": server,
@@ -205,7 +222,7 @@ def sort_rows(rows: Sequence[FleetRow], by: str, *, reverse: bool = False) -> li
 
     known = [row for row in rows if value(row) is not None]
     unknown = [row for row in rows if value(row) is None]
-    descending = (by in ("memory", "utilisation", "age")) != reverse
+    descending = (by in ("free", "memory", "utilisation", "age")) != reverse
     return sorted(known, key=lambda r: value(r) or 0, reverse=descending) + unknown
 
 
@@ -222,6 +239,7 @@ def facts(row: FleetRow) -> dict[str, str | float | None]:
         "label": " ".join(row.view.host.labels),
         "zombies": float(len(row.view.zombies)),
         "gpus": float(len(row.view.snapshot.gpus)) if row.view.snapshot else None,
+        "free": None if (free := free_count(row.view)) is None else float(free),
         "preset": (row.server.preset or "") if row.server else "",
         "model": row.server.model if row.server else "",
     }

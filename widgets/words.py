@@ -5,6 +5,7 @@ Everything that came from a host goes through :func:`safe` here, once, before it
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -63,6 +64,15 @@ _STARTING = {
 def host_word(view: HostView) -> Word:
     """The state of a host itself."""
     return _HOST_WORDS.get(view.state, Word("ok", "ok", 3))
+
+
+def last_known(view: HostView, seen_s: float | None) -> str:
+    """From when the values are: ``last known 14:07:31, 15m ago``; with the day when that is old."""
+    if view.seen_at is None or seen_s is None:
+        return "never seen"
+    form = "%H:%M:%S" if seen_s < 43_200 else "%d %b %H:%M"
+    when = time.strftime(form, time.localtime(view.seen_at))
+    return f"last known {when}, {age(seen_s)} ago"
 
 
 def zombies_of(view: HostView, server: str) -> tuple[Zombie, ...]:
@@ -170,8 +180,7 @@ def why(view: HostView, server: ServerState | None, now: float) -> list[tuple[st
     """Why a row is in its state, as (label, text), the strongest reason first."""
     out: list[tuple[str, str]] = []
     if view.error or view.state not in (HostState.OK, HostState.CONNECTING):
-        seen = view.age_s(now)
-        last = "never seen" if seen is None else f"last seen {age(seen)} ago"
+        last = last_known(view, view.age_s(now))
         out.append((host_word(view).text, f"{safe(view.error) or 'no reason given'} ({last})"))
     zombies = zombies_of(view, server.name) if server else loose_zombies(view)
     for zombie in zombies:

@@ -105,7 +105,7 @@ def config_validate(cli: Cli) -> int:
     if cli.json:
         print_json({"ok": True, "path": str(found.path), **counts})
     else:
-        words = ", ".join(f"{number} {name}" for name, number in counts.items())
+        words = ", ".join(f"{n} {name[:-1] if n == 1 else name}" for name, n in counts.items())
         say(f"{found.path}: {words}, all good")
     return 0
 

@@ -7,7 +7,7 @@ console has no dangerous binding at all and remapped keys need nothing else.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -18,12 +18,13 @@ from textual.widget import Widget
 from console.errors import SpecopsError
 from console.keys import KeyMap, key_name
 from console.model import HostView, ServerState
+from console.screens.playing import Playing
 from widgets.keybar import KeyBar
 from widgets.paint import Line, Lines, fit, line, width_of, wrap
 from widgets.prompt import Prompt
 
-if TYPE_CHECKING:
-    from console.app import SpecopsApp
+LEAST = (60, 15)
+"""Columns and rows below which a plain notice stands in place of broken tables."""
 
 ScreenT = TypeVar("ScreenT", bound=Screen[Any])
 
@@ -48,7 +49,7 @@ def keyed(screen: type[ScreenT], scope: str, keys: KeyMap) -> type[ScreenT]:
     return cast("type[ScreenT]", type(screen.__name__, (screen,), {"BINDINGS": bindings}))
 
 
-class Place(Screen[None]):
+class Place(Playing):
     """A screen of the console. Subclasses give ``SCOPE``, :meth:`body` and :meth:`crumbs`."""
 
     SCOPE: ClassVar[str] = ""
@@ -56,19 +57,16 @@ class Place(Screen[None]):
     """Whether the log stands beside the rest where there is room."""
     AUTO_FOCUS = ""
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 - an instance variable of Textual's
-        (0, "-narrow"),
+        (0, "-tiny"),
+        (LEAST[0], "-narrow"),
         (120, "-wide"),
         (160, "-log-beside"),
     ]
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (LEAST[1], "-high")]  # noqa: RUF012
 
     def __init__(self) -> None:
         super().__init__()
         self._asking: Prompt | None = None
-
-    @property
-    def specops(self) -> SpecopsApp:
-        """The application, with its own type."""
-        return cast("SpecopsApp", self.app)
 
     # ---- layout
 
@@ -77,6 +75,7 @@ class Place(Screen[None]):
         yield Lines(id="head")
         yield Rule()
         yield Container(*self.body(), id="body", classes="-split" if self.SPLIT else "")
+        yield Lines(id="tiny")
         yield Lines(id="notice")
         yield KeyBar(id="keys")
 
@@ -91,6 +90,14 @@ class Place(Screen[None]):
     def where(self) -> tuple[str | None, str | None]:
         """The host and server that an action here is about."""
         return None, None
+
+    def aim(self) -> tuple[str | None, str | None]:
+        """Host and server that a key for servers means: where a host has only one, that one."""
+        host, server = self.where()
+        if host is not None and server is None:
+            names = self.specops.places.servers_of(host)
+            server = names[0] if len(names) == 1 else None
+        return host, server
 
     def movable(self) -> Movable | None:
         """What the movement keys move."""
@@ -107,12 +114,18 @@ class Place(Screen[None]):
 
     def on_screen_resume(self) -> None:
         """Catch up with what changed while another screen was shown."""
-        if self.is_mounted:
+        if self.drawable:
             self.views_changed()
             self.show_notice()
 
     def on_resize(self) -> None:
         """Lay out anew for another width."""
+        width, height = self.size
+        tiny = width < LEAST[0] or height < LEAST[1]
+        said = (f"This window is {width} by {height}; {LEAST[0]} by {LEAST[1]} are needed. Make it "
+                "larger, or leave with q: specops status prints the same.")  # fmt: skip
+        parts = wrap(said, max(10, width - 2)) if tiny else []
+        self.query_one("#tiny", Lines).show([line(f" {part}") for part in parts])
         self.call_after_refresh(self.on_screen_resume)
 
     # ---- drawing
@@ -124,7 +137,7 @@ class Place(Screen[None]):
     @property
     def drawable(self) -> bool:
         """Whether it still has its widgets: background work may end after it was left."""
-        return self.is_attached and bool(self.query("#head"))
+        return self.is_mounted and self.is_attached and bool(self.query("#keys"))
 
     def show_head(self) -> None:
         """The top line: where we are, what needs the operator, clock, file in use."""
@@ -133,7 +146,7 @@ class Place(Screen[None]):
         flags = [flag for flag, on in (("READ-ONLY", app.read_only), (app.label, app.label)) if on]
         clock = time.strftime("%H:%M:%S", time.localtime(app.now()))
         file = [] if app.player else [app.config.path.name]
-        right = "  " + "  ".join([*flags, clock, *file]) + " "
+        right = " " + "  ".join([*flags, clock, *file]) + " "
         room = max(0, self.size.width - width_of(right))
         name = ("specops", "strong")
         head: Line = line(
@@ -223,15 +236,15 @@ class Place(Screen[None]):
 
     def action_go_log(self) -> None:
         """``3``."""
-        self.specops.places.log(*self.where())
+        self.specops.places.log(*self.aim())
 
     def action_logs(self) -> None:
         """``l``."""
-        self.specops.places.log(*self.where())
+        self.specops.places.log(*self.aim())
 
     def action_bench(self) -> None:
         """``b``."""
-        self.specops.places.bench(*self.where())
+        self.specops.places.bench(*self.aim())
 
     def action_presets(self) -> None:
         """``p``."""
@@ -255,44 +268,6 @@ class Place(Screen[None]):
         host, _ = self.where()
         if host is not None:
             await self.specops.places.shell(host)
-
-    # ---- while a recording plays
-
-    def reread(self) -> None:
-        """Show logs from their start again: the recording was moved."""
-
-    def action_pause(self) -> None:
-        """Space."""
-        if (player := self.specops.player) is not None:
-            player.pause(not player.paused)
-            self.show_head()
-
-    def action_earlier(self) -> None:
-        """``←``."""
-        self._seek(-10.0)
-
-    def action_later(self) -> None:
-        """``→``."""
-        self._seek(10.0)
-
-    def _seek(self, delta: float) -> None:
-        if (player := self.specops.player) is not None:
-            player.seek(player.position + delta)
-            self.reread()
-            self.views_changed()
-
-    def action_slower(self) -> None:
-        """``<``."""
-        self._pace(0.5)
-
-    def action_faster(self) -> None:
-        """``>``."""
-        self._pace(2.0)
-
-    def _pace(self, factor: float) -> None:
-        if (player := self.specops.player) is not None:
-            player.speed = max(0.25, min(64.0, player.speed * factor))
-            self.show_head()
 
     # ---- moving
 
@@ -330,15 +305,15 @@ class Place(Screen[None]):
 
     def action_relaunch(self) -> None:
         """``R``: choose presets, then the plan."""
-        self.specops.choose_and_propose("relaunch", *self.where())
+        self.specops.choose_and_propose("relaunch", *self.aim())
 
     def action_launch(self) -> None:
         """``L``."""
-        self.specops.propose("launch", *self.where())
+        self.specops.propose("launch", *self.aim())
 
     def action_stop(self) -> None:
         """``S``."""
-        self.specops.propose("stop", *self.where())
+        self.specops.propose("stop", *self.aim())
 
     def action_kill_zombies(self) -> None:
         """``Z``."""

@@ -45,7 +45,9 @@ class Doing:
             app.say(f"{action}: no host here", "warn")
             return
         if action in ("stop", *LAUNCHES) and server is None:
-            app.say(f"{action}: put the cursor on a server first", "warn")
+            names = ", ".join(safe(name) for name in app.places.servers_of(host))
+            which = f"{names}: put the cursor on one of them" if names else "hosts.yaml has none"
+            app.say(f"{action}: which server of {safe(host)}? {which}", "warn")
             return
         app.run_worker(
             self._propose(action, host, server, dict(options)), group="plan", exclusive=True,

@@ -16,7 +16,7 @@ from widgets import fleet as rows_of
 from widgets.detail import detail_lines
 from widgets.fleet import FleetRow
 from widgets.log_view import LogView
-from widgets.paint import Lines, line
+from widgets.paint import Line, Lines, line
 from widgets.table import Table
 from widgets.words import safe
 
@@ -35,6 +35,7 @@ class Fleet(TablePlace[FleetRow]):
     def __init__(self) -> None:
         super().__init__()
         self._peek = Following(self, last_lines=_PEEK_LINES)
+        self._drawn_for = (80, False)
 
     # ---- layout
 
@@ -42,13 +43,20 @@ class Fleet(TablePlace[FleetRow]):
         """Rows, why, and the log of the row."""
         self._table: Table[FleetRow] = Table(
             lambda row: row.key,
-            lambda row: rows_of.cells(row, self._left_width(), wide=self.size.width >= 120),
+            self._cells,
             id="table",
             empty="no host matches; Esc clears the filter",
         )
         left = Container(self._table, Rule(), Lines(id="detail"), id="left")
         self._log = LogView(LogStore(), id="log", plain=True)
         return [left, Container(Lines(id="loghead"), self._log, id="right")]
+
+    def _cells(self, row: FleetRow) -> list[Line]:
+        width, wide = self._drawn_for  # the columns that the table has, whatever the size is now
+        app = self.specops
+        name = row.view.host.name
+        history = app.trends.line(name, "utilization", rows_of.HISTORY, app.now()) if wide else ()
+        return rows_of.cells(row, width, wide=wide, history=history)
 
     def _left_width(self) -> int:
         width = self.size.width
@@ -89,8 +97,8 @@ class Fleet(TablePlace[FleetRow]):
     def views_changed(self) -> None:
         """Draw again; the cursor stays with its row whatever the order becomes."""
         rows = self.shown_rows()
-        wide = self.size.width >= 120
-        self._table.show(rows_of.columns(self._left_width(), wide=wide), rows)
+        width, wide = self._drawn_for = (self._left_width(), self.size.width >= 120)
+        self._table.show(rows_of.columns(width, wide=wide), rows)
         self._place(len(rows))
         self._show_detail()
         self.show_head()

@@ -58,13 +58,7 @@ class HostScreen(TablePlace[ProcessRow]):
         row = self._table.row
         if row is not None and row.server:
             return self._host, row.server
-        view = self.view(self._host)
-        names = [state.name for state in view.servers] if view else []
-        names += [
-            server.name
-            for server in self.specops.config.servers.values()
-            if server.host == self._host and server.name not in names
-        ]
+        names = self.specops.places.servers_of(self._host)
         return self._host, names[0] if len(names) == 1 else None
 
     # ---- drawing
@@ -93,7 +87,8 @@ class HostScreen(TablePlace[ProcessRow]):
         self.show_head()
 
     def _devices(self, view: HostView, width: int) -> list[Line]:
-        history = [sample.utilization for sample in self.specops.trends.of(self._host)]
+        app = self.specops
+        history = app.trends.line(self._host, "utilization", max(1, width - 20), app.now())
         room = max(2, min(8, (self.size.height - 12) // 2))
         lines = rows_of.device_lines(view, width, room, history)
         if view.snapshot is not None:

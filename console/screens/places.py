@@ -29,6 +29,13 @@ class Places:
         self.selected: tuple[str | None, str | None] = (None, None)
         self._asked_at = float("-inf")
 
+    def servers_of(self, host: str) -> list[str]:
+        """The servers of a host: those seen there, then those that hosts.yaml has for it."""
+        view = self._app.views.get(host)
+        seen = [state.name for state in view.servers] if view else []
+        known = [s.name for s in self._app.config.servers.values() if s.host == host]
+        return list(dict.fromkeys([*seen, *known]))
+
     def open(self, screen: Place) -> None:
         """Open a place above the fleet; at most one of a kind, so that Esc is never far."""
         for at, shown in enumerate(self._app.screen_stack):

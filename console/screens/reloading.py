@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from console.errors import SpecopsError
+from console.model import HostState, HostView
 from widgets.bars import counted
 
 if TYPE_CHECKING:
     from console.app import SpecopsApp
+    from console.config import Config
 
 LOOK_S = 2.0
 """How often the file's time and size are looked at."""
@@ -44,6 +46,16 @@ class Reloading:
             return
         self._seen = stamp
         self._reload()
+
+    def views_for(self, config: Config) -> dict[str, HostView]:
+        """What is known of the hosts of a file: nothing of those that are new or changed."""
+        known = self._app.views
+        return {
+            name: known[name]
+            if name in known and known[name].host == host
+            else HostView(host, HostState.CONNECTING)
+            for name, host in config.hosts.items()
+        }
 
     def take(self, path: Path) -> None:
         """Take over a file that the console itself has just written."""

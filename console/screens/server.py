@@ -109,16 +109,17 @@ class ServerScreen(Place):
         return out[: limit + 6]
 
     def _numbers(self, state: ServerState, width: int) -> list[Line]:
-        samples = self.specops.trends.of(f"{self._host}/{self._server}")
+        app, name = self.specops, f"{self._host}/{self._server}"
         room = max(10, min(60, width - 42))
         rows = (
-            ("tok/s", state.throughput_tok_s, 0, [s.tokens_s for s in samples]),
-            ("accept length", state.accept_length, 2, [s.accept for s in samples]),
+            ("tok/s", state.throughput_tok_s, 0, "tokens_s"),
+            ("accept length", state.accept_length, 2, "accept"),
         )
         out = [
-            line((f" {name:<15} ", "dim"), (f"{number(value, digits):>8} ", "strong"),
-                 (sparkline(values, room), "accent"))
-            for name, value, digits, values in rows
+            line((f" {title:<15} ", "dim"), (f"{number(value, digits):>8} ", "strong"),
+                 (sparkline(app.trends.line(name, what, room, app.now()), room), "accent"),
+                 (" 10 min", "dim"))
+            for title, value, digits, what in rows
         ]  # fmt: skip
         queue = f"{number(state.running_requests)} running, {number(state.queued_requests)} queued"
         out.append(line((" requests        ", "dim"), queue))

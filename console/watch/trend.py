@@ -8,6 +8,9 @@ from dataclasses import dataclass
 KEPT = 600
 """Samples kept per host: ten minutes at 1 Hz."""
 
+SPAN_S = 600.0
+"""What a line shows unless it says otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -25,12 +28,37 @@ class Trends:
 
     def __init__(self) -> None:
         self._kept: dict[str, deque[Sample]] = {}
+        self._lines: dict[tuple[str, str, int, float], tuple[int, tuple[float | None, ...]]] = {}
 
     def add(self, name: str, sample: Sample) -> None:
         """One more sample, unless the last is less than a second old."""
         kept = self._kept.setdefault(name, deque(maxlen=KEPT))
         if not kept or sample.at - kept[-1].at >= 0.9:
             kept.append(sample)
+
+    def line(
+        self, name: str, what: str, width: int, now: float, span_s: float = SPAN_S
+    ) -> tuple[float | None, ...]:
+        """The last ``span_s`` seconds of one value as ``width`` means, the newest last.
+
+        ``what`` names a field of :class:`Sample`. A stretch without a known value is ``None``. A
+        line is counted anew when its newest stretch has passed, not at each drawing.
+        """
+        each = span_s / max(1, width)
+        slot = int(now / each)
+        key = (name, what, width, span_s)
+        if (known := self._lines.get(key)) is not None and known[0] == slot:
+            return known[1]
+        sums: dict[int, list[float]] = {}
+        for sample in self._kept.get(name, ()):
+            value: float | None = getattr(sample, what)
+            at = int(sample.at / each)
+            if value is not None and slot - width < at <= slot:
+                sums.setdefault(at, []).append(value)
+        slots = range(slot - width + 1, slot + 1)
+        made = tuple(sum(sums[at]) / len(sums[at]) if at in sums else None for at in slots)
+        self._lines[key] = (slot, made)
+        return made
 
     def of(self, name: str) -> tuple[Sample, ...]:
         """All samples, oldest first."""

@@ -105,11 +105,13 @@ def test_what_needs_the_operator_comes_first() -> None:
     assert [row.word.text for row in rows()] == [
         "NEVER READY", "FAILED", "UNREACHABLE", "ready 2.4⇥", "ok",
     ]  # fmt: skip
-    assert fleet.headline(fake.views(), rows()) == "5 hosts · 17 GPUs · 3 need you · 1 not seen"
+    assert (
+        fleet.headline(fake.views(), rows()) == "5 hosts · 0/17 GPUs free · 3 need you · 1 unseen"
+    )
 
 
 def test_every_row_fits_every_width() -> None:
-    for width in (80, 100, 119, 120, 125, 160, 200):
+    for width in (60, 70, 79, 80, 100, 119, 120, 125, 160, 200):
         wide = width >= 120
         room = sum(column.width + 1 for column in fleet.columns(width, wide=wide)) + 1
         assert room <= width
@@ -300,3 +302,20 @@ def test_shell_goes_where_the_host_is() -> None:
         "ssh", "-p", "22", "-l", "root", "-i", "/k", "-J", "root@pve.example:2222", "--",
         "ct.example",
     ]  # fmt: skip
+
+
+def test_a_line_of_the_past_is_what_its_label_says() -> None:
+    """Ten minutes are ten minutes: not as many of the newest samples as there are cells."""
+    trends = Trends()
+    for second in range(600):
+        busy = None if 200 <= second < 320 else second / 600
+        trends.add("h", Sample(1000.0 + second, None, busy, None, None))
+    line = trends.line("h", "utilization", 10, 1599.0)
+    assert line[0] == pytest.approx(0.08, abs=0.02)
+    assert line[-1] == pytest.approx(0.97, abs=0.02)
+    assert line[4] is None, "a stretch without a known value is a gap, not 0"
+    assert len(line) == 10
+    assert trends.line("nobody", "utilization", 3, 1599.0) == (None, None, None)
+    trends.add("h", Sample(1600.0, None, 1.0, None, None))
+    assert trends.line("h", "utilization", 10, 1599.5) is line, "counted once a stretch"
+    assert trends.line("h", "utilization", 10, 1900.0)[-1] is None
