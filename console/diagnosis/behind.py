@@ -16,7 +16,10 @@ _CUDA_WORDS = re.compile(r"CUDA|device-side|NCCL|cuda|Gloo|gloo")
 _HARDWARE_WORDS = re.compile(r"ECC|uncorrectable|fallen off the bus|GPU is lost")
 _UNSUPPORTED = re.compile(r"not supported|failed to be inspected|has no (?:SGlang|vLLM)")
 _INIT_IS_SERVER = re.compile(r"^ *(?:\S+ +)?1 +0 .*(?:sglang|vllm|python)", re.MULTILINE)
-_ENDED = re.compile(r"\bkill\b|[Kk]illed|Terminated|Shutting down|SIGTERM|docker (?:stop|rm|ps)")
+_ENDED = re.compile(
+    r"\bkill\b|[Kk]illed|Terminated|Shutting down|SIGTERM|docker (?:stop|rm|ps)"
+    r"|pm2 (?:stop|delete|kill)|systemctl stop|\^C"
+)
 _ARCH = re.compile(r"\['?(\w+)")
 
 
@@ -81,6 +84,11 @@ def _asleep(evidence: Evidence, causes: list[Incident]) -> Incident | None:
 def _orphan(evidence: Evidence, causes: list[Incident]) -> Incident | None:
     """A survivor: surely one under pid 1 or one the supervisor names, else only in a transcript."""
     orphans = evidence.of("orphan")
+    if not orphans:
+        return None
+    text = evidence.all.text
+    if not _ENDED.search(text):  # a server under pid 1 is a survivor only of what was ended
+        orphans = [o for o in orphans if o.sign != "orphan-server-row"]
     if not orphans:
         return None
     sure = [o for o in orphans if o.sign.startswith(("orphan-ppid-1", "orphan-unit"))]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from console.diagnosis.carrier import split, unwrapped
 from console.diagnosis.evidence import Evidence, Incident, gather
 from console.diagnosis.fixes import change_of, fill, fix_text, spoken_by
 from console.diagnosis.partial import whole_lines
@@ -32,7 +33,7 @@ def _search(pattern: re.Pattern[str] | None, text: str) -> re.Match[str] | None:
 
 def _near(rule: Rule, text: str) -> re.Match[str] | None:
     """The first place that ``near`` names, if what else the rule says of that place holds."""
-    if rule.near is None:
+    if rule.near is None or (rule.literals and not any(map(text.__contains__, rule.literals))):
         return None
     first = last = rule.near.search(text)
     if first is None or (rule.at_least == 1 and not rule.then and not rule.absent_after):
@@ -56,7 +57,7 @@ def _matches(
     text = evidence.searched
     message = root.message[:_MESSAGE] if root else text
     groups: dict[str, str] = {}
-    if root is not None and rule.type and not rule.type.fullmatch(root.name):
+    if root is not None and rule.type and not any(map(rule.type.fullmatch, root.names)):
         return None
     if rule.frames and not rule.frames.search(names):
         return None
@@ -176,10 +177,11 @@ def _follow(lines: list[Line], stop: int | None, engine: str | None) -> tuple[st
 
 
 def _parsed(pieces: Iterable[tuple[int, bytes]]) -> list[Line]:
-    return [
+    entries = (
         parse(raw.decode("utf-8", "backslashreplace"), number)
         for number, raw in whole_lines(pieces)
-    ]
+    )
+    return unwrapped([line for entry in entries for line in split(entry)])
 
 
 def diagnose(

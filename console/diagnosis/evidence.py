@@ -14,7 +14,8 @@ from console.phases.lines import Line
 
 _SIGN_CHARS = 2000  # of a line are tried; signs stand near its start
 _HITS = 400  # of one sign are looked at: a storm repeats itself
-_NOT_BARE = re.compile(r"['\"]|\w+\.\w+: \w+ \d")
+_INNER = re.compile(r"(?:\w+\.)*(\w+(?:Error|Exception))(?:\([^)]*\))?: ")
+_TOO_PLAIN = ("Error", "Exception")  # a word that any logger writes, without a stack no class
 
 
 @dataclass(slots=True)
@@ -38,6 +39,12 @@ class Incident:
     def name(self) -> str:
         """The class without its module."""
         return re.split(r"\.|::", self.type)[-1]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The class, and the one that its message begins with: a wrapper quotes what it wraps."""
+        inner = _INNER.match(self.message)
+        return (self.name, inner[1]) if inner else (self.name,)
 
     @property
     def whole(self) -> str:
@@ -179,7 +186,7 @@ def _bare(rest: Text, seen: set[tuple[str, str]]) -> Iterator[Incident]:
             if index in done or not line.text[:1].isalpha():
                 continue
             found = exception_line(line.text, structural=False)
-            if found is None or (found[0], found[1]) in seen:
+            if found is None or found in seen or found[0] in _TOO_PLAIN:
                 continue
             done.add(index)
             message = [found[1]]
@@ -216,6 +223,7 @@ def _native(rest: Text) -> Iterator[Incident]:
             head, found, tail = after.text.partition("what():")
             if found and not head.strip():
                 what = tail.strip()
+                break
         yield Incident(
             "raised", match[1], what, line.number, "terminate", line.rank, time=line.time
         )

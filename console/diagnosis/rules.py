@@ -40,7 +40,15 @@ KINDS = frozenset(
         *("cuda", "watchdog", "import", "nccl", "raised", "peer"),
     )
 )
-SHIPPED = ("signs.yaml", "roles.yaml", "start.yaml", "memory.yaml", "comm.yaml", "host.yaml")
+SHIPPED = (
+    "signs.yaml",
+    "roles.yaml",
+    "start.yaml",
+    "memory.yaml",
+    "comm.yaml",
+    "host.yaml",
+    "place.yaml",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +79,8 @@ class Rule:
 
     ``type`` matches the last part of the class, ``pattern`` the message, ``frames`` any frame as
     ``file:function``, ``near`` and ``absent`` the whole log, ``then`` the log after ``near``, which
-    must be found ``at_least`` times; ``absent_after`` the log after the last ``near``.
+    must be found ``at_least`` times and is tried only where one of ``literals`` is in the log;
+    ``absent_after`` the log after the last ``near``.
     ``root`` False: for logs without one.
     """
 
@@ -84,6 +93,7 @@ class Rule:
     pattern: re.Pattern[str] | None = None
     frames: re.Pattern[str] | None = None
     near: re.Pattern[str] | None = None
+    literals: tuple[str, ...] = ()
     then: re.Pattern[str] | None = None
     absent: re.Pattern[str] | None = None
     absent_after: re.Pattern[str] | None = None
@@ -215,6 +225,7 @@ def _rule(entry: _Entry) -> Rule:
         pattern=entry.regex("pattern"),
         frames=entry.regex("frames"),
         near=entry.regex("near"),
+        literals=tuple(sorted(entry.names("literal"))),
         then=entry.regex("then"),
         absent=entry.regex("absent"),
         absent_after=entry.regex("absent_after"),

@@ -103,6 +103,7 @@ class Trace:
     grouped: bool = False
     start: int = 0
     end: int = 0
+    place: str = ""
 
     @property
     def text(self) -> str:
@@ -364,6 +365,7 @@ class Reader:
         trace.number = trace.end = line.number
         trace.time = trace.time if trace.time is not None else line.time
         trace.rank = trace.rank or line.rank
+        trace.place = line.place
         self._open.remove(trace)
         self.traces.append(trace)
         self._last[line.stream] = trace
@@ -375,6 +377,7 @@ class Reader:
         if trace is None:
             return False
         over = len(trace.message) >= MAX_MESSAGE_LINES or line.fresh or line.stream != trace.stream
+        over = over or (bool(line.place) and line.place != trace.place)  # another record
         if over or _RECORD.match(text) or (line.level and not trace.stream and line.rank):
             self._message = None
             return False

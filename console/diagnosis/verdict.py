@@ -233,9 +233,23 @@ def _complete(evidence: Evidence, root: Incident) -> None:
     built = root.name == "CalledProcessError" or root.sign == "ignored-import"
     if built and (line := _compiler_line(evidence, root.number)):
         root.message = f"{line}\n{root.message}"
+    if root.kind == "abort":
+        root.message = "\n".join([*_above(evidence, root.number), root.message])
     if root.role == "victim" and (peers := evidence.of("peer")):
         root.message = "\n".join(dict.fromkeys([root.message, peers[0].message])).strip()
         root.rank = root.rank or peers[0].rank
+
+
+def _above(evidence: Evidence, number: int) -> list[str]:
+    """What native code printed right before it aborted: lines without any logger's prefix."""
+    lines = evidence.rest.lines
+    at = next((i for i, line in enumerate(lines) if line.number >= number), len(lines))
+    said: list[str] = []
+    for line in reversed(lines[max(0, at - 3) : at]):
+        if line.fresh or line.level or not line.text.strip():
+            break
+        said.insert(0, line.text.strip())
+    return said
 
 
 def _compiler_line(evidence: Evidence, number: int) -> str:

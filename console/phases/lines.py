@@ -12,7 +12,7 @@ import re
 from calendar import timegm
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 MAX_CHARS = 16_384
 """Characters of one line that are read; request dumps of 100 kB and more are cut in the middle."""
@@ -25,6 +25,7 @@ class Line(NamedTuple):
     ``stream`` names the writer where every line of it carries a name (``rank3``, a process and
     pid), else "".
     ``fresh`` says that a logger's own prefix opened the line, so that it begins a record.
+    ``place`` is the ``file.py:line`` that a logger repeats on every line of one record.
     """
 
     number: int
@@ -34,6 +35,7 @@ class Line(NamedTuple):
     stream: str = ""
     fresh: bool = False
     level: str = ""
+    place: str = ""
 
 
 class Clock:
@@ -87,7 +89,7 @@ _PROC = re.compile(
 _LEVEL = re.compile(
     r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) "
     r"(?:(?P<year>\d{4})-)?(?P<month>\d\d)-(?P<day>\d\d) "
-    r"(?P<clock>\d\d:\d\d:\d\d)(?:[.,]\d+)? \[?[\w./-]+\.py:\d+\] ?"
+    r"(?P<clock>\d\d:\d\d:\d\d)(?:[.,]\d+)? \[?(?P<place>[\w./-]+\.py:\d+)\] ?"
 )
 _SEVERITY = re.compile(
     r"(?P<level>DEFAULT|DEBUG|INFO|NOTICE|WARNING|ERROR|CRITICAL) "
@@ -110,7 +112,10 @@ _RELAY = re.compile(
     r"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) +(?:\[[\w.:-]+\]:?|[\w.]+:|-) ?)"
 )
 _COMPOSE = re.compile(r"(?P<name>(?:\d+\|)?[A-Za-z][\w./-]*) *(?:\||\u203a) ?")
-_LABEL = re.compile(r"(?P<rank>\d{1,4}): (?=\[|Traceback|  \S|    \S|[A-Z]\w*Error)")
+_LABEL = re.compile(
+    r"(?P<rank>\d{1,4}): (?=\[|Traceback|  \S|    \S|frame #|terminate called"
+    r"|(?:\w+(?:\.|::))*[A-Z]\w*(?:Error|Exception|Exit)\b)"
+)
 
 _MONTHS = {
     name: i + 1
@@ -145,7 +150,7 @@ def rank_of(tag: str) -> str | None:
 class _State:
     """What the prefixes of the line in hand have told so far."""
 
-    __slots__ = ("fresh", "level", "rank", "stream", "time")
+    __slots__ = ("fresh", "level", "place", "rank", "stream", "time")
 
     def __init__(self) -> None:
         self.rank: str | None = None
@@ -153,10 +158,19 @@ class _State:
         self.stream = ""
         self.fresh = False
         self.level = ""
+        self.place = ""
 
     def at(self, time: float | None) -> None:
         if time is not None:
             self.time = time
+
+
+_SAID = ("log", "MESSAGE", "message", "msg", "event")
+_STACK = ("exc_info", "exception", "stack_trace", "traceback", "stack")
+
+
+def _first_text(entry: dict[str, Any], keys: tuple[str, ...]) -> str | None:
+    return next((entry[key] for key in keys if isinstance(entry.get(key), str)), None)
 
 
 def unwrap_json(text: str) -> str | None:
@@ -167,10 +181,10 @@ def unwrap_json(text: str) -> str | None:
         return None
     if not isinstance(entry, dict):
         return None
-    for key in ("log", "MESSAGE", "message", "msg"):
-        if isinstance(entry.get(key), str):
-            return str(entry[key])
-    return None
+    said, stack = _first_text(entry, _SAID), _first_text(entry, _STACK)
+    if stack and "Traceback" in stack:
+        return f"{said}\n{stack}" if said else stack
+    return said
 
 
 def _bracket(text: str, state: _State) -> str:
@@ -228,7 +242,7 @@ def _letter(text: str, state: _State) -> str:
     if match := _LEVEL.match(text):
         year = int(match["year"] or 1970)
         state.at(_seconds(year, int(match["month"]), int(match["day"]), match["clock"]))
-        state.level = match["level"]
+        state.level, state.place = match["level"], match["place"]
         return text[match.end() :]
     if match := _SEVERITY.match(text):
         state.at(_stamp(match["date"], match["clock"]))
@@ -291,7 +305,8 @@ def parse(raw: str, number: int = 0) -> Line:
         text = next((part for part in reversed(text.split("\r")) if part.strip()), "")
     if "\x1b" in text:
         text = _ANSI.sub("", text)
-    return Line(number, text, state.rank, state.time, state.stream, state.fresh, state.level)
+    read = state.rank, state.time, state.stream, state.fresh, state.level, state.place
+    return Line(number, text, *read)
 
 
 def _unglue(text: str) -> str:

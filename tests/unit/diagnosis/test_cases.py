@@ -51,6 +51,25 @@ def test_context_length_is_fixed_with_the_number_from_the_message() -> None:
     assert "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN" in change.risk
 
 
+@pytest.mark.parametrize(
+    ("log", "category"),
+    [
+        (
+            b"[2026-01-01 00:00:00] The server is fired up and ready to roll!\nKilled\n",
+            "peer-rank-lost",
+        ),
+        (b"[2026-01-01 00:00:00 TP0] Load weight begin. avail mem=9 GB\nKilled\n", "host-oom-kill"),
+        (b"Out of memory: Killed process 9 (python3) total-vm:9kB\nKilled\n", "host-oom-kill"),
+    ],
+)
+def test_a_kill_is_blamed_on_the_oom_killer_only_on_evidence(log: bytes, category: str) -> None:
+    answer = diagnose(log)
+    assert answer.root is not None
+    assert (answer.root.type, answer.category) == ("SIGKILL", category)
+    if b"Out of memory" not in log:
+        assert "journalctl -k" in answer.fix
+
+
 def test_speculative_flags_are_set_all_three_together() -> None:
     case = next(c for c in cases("kinds") if c.id == "topk-without-steps")
     change = diagnose(case.log).change

@@ -40,6 +40,31 @@ def test_a_traceback_of_the_logging_module_is_no_failure() -> None:
     assert diagnose(text.encode()).root is None
 
 
+def test_a_message_ends_where_the_logger_names_another_place() -> None:
+    prefix = "(EngineCore pid=7) ERROR 03-02 19:49:00 [{}] {}"
+    rows = [
+        ("core.py:9", "Traceback (most recent call last):"),
+        ("core.py:9", '  File "a.py", line 3, in f'),
+        ("core.py:9", "    g()"),
+        ("core.py:9", "RuntimeError: first"),
+        ("core.py:9", "and its second line"),
+        ("multiproc_executor.py:2", "Worker proc VllmWorker-0 died unexpectedly"),
+    ]
+    (trace,) = traces("\n".join(prefix.format(*row) for row in rows))
+    assert trace.message == ["first", "and its second line"]
+
+
+def test_a_traceback_with_escaped_line_ends_is_read() -> None:
+    flat = "2026-03-01T10:00:00Z [2026-03-01 10:00:00 TP1] Scheduler hit an exception: Traceback"
+    flat += (
+        ' (most recent call last):\\n  File \\"a.py\\", line 3, in f\\n    g()\\nValueError: odd\\n'
+    )
+    root = diagnose(f"before\n{flat}\nafter\n".encode()).root
+    assert root is not None
+    assert (root.type, root.message, root.line, root.rank) == ("ValueError", "odd", 3, "TP1")
+    assert root.log_line == 2
+
+
 def test_a_stack_cut_before_its_exception_is_named_from_what_it_raises() -> None:
     whole = BY_ID["sg-4330"].log.decode()
     cut = whole[: whole.index("RuntimeError: Not")]

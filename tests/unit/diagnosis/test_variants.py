@@ -51,6 +51,17 @@ def test_variants_combined_keep_root_and_category() -> None:
         assert right[field] >= 0.95 * total[field]
 
 
+def test_a_carrier_known_by_no_name_is_learned_from_the_tracebacks_in_it() -> None:
+    kept = 0
+    stacks = [c for c in cases(*FOLDERS) if b"Traceback (most recent call last):\n  File" in c.log]
+    for case in stacks:
+        lines = case.log.decode("utf-8", "surrogateescape").split("\n")
+        log = "\n".join(f"|n4|llm/s-0|{i}| {line}" for i, line in enumerate(lines))
+        kept += judge(case.expect, diagnose(log.encode("utf-8", "surrogateescape")))["root"]
+    assert len(stacks) > 20
+    assert kept >= 0.95 * len(stacks), f"{kept}/{len(stacks)}"
+
+
 def test_newest_first_exports_are_read_backwards() -> None:
     kept = 0
     multi = [c for c in cases(*FOLDERS) if b"Traceback" in c.log and b"\r" not in c.log]
