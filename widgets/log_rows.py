@@ -6,6 +6,7 @@ import re
 
 from rich.cells import set_cell_size
 
+from console.logs.groups import spoken
 from console.logs.lines import Kind, rank_of
 from console.logs.search import Matcher, Search
 from console.logs.store import LogStore
@@ -96,6 +97,10 @@ def fold_line(first: int, last: int, store: LogStore) -> tuple[Line, str]:
     if store.kind(first) is Kind.LOOK:
         text = f"⋯ {last - first + 1} looks at health and metrics"
         return (("  ", "dim"), (text, "dim")), text
+    if store.folds.is_repeat(first):
+        ranks = spoken(store.groups.between(first, last))
+        text = f"⋯ same error from {ranks}"
+        return (("  ", "dim"), (text, "bad")), text
     frames = sum(store.kind(n) in (Kind.FRAME, Kind.FRAME_LIB) for n in range(first, last + 1))
     return (("  ", "dim"), (f"    ⋯ {frames} frames", "dim")), f"⋯ {frames} frames"
 

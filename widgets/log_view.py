@@ -11,6 +11,7 @@ import time
 
 from textual.message import Message
 
+from console.logs.judged import Judged, next_stop, note_of
 from console.logs.search import Matcher, Search
 from console.logs.store import LogStore
 from widgets.log_rows import GUTTER, Rows, across, cut, draw, fold_line
@@ -36,6 +37,7 @@ class LogView(Painted):
         self.wrapped = False
         self.search: Search | None = None
         self.marks: set[int] = set()
+        self.judged: Judged | None = None
         self._plain = plain  # a pane without cursor and map
         self._cursor = 0  # a line number: it survives folds and filters
         self._top = 0  # a row
@@ -51,7 +53,7 @@ class LogView(Painted):
         """Show another log."""
         self._stop()
         self.store, self.rows = store, Rows(store)
-        self.search, self.marks = None, set()
+        self.search, self.marks, self.judged = None, set(), None
         self._cursor = self._top = self._left = 0
         self.follow = True
         self.changed()
@@ -105,6 +107,11 @@ class LogView(Painted):
         self._wanted = 0
         if self.follow:
             self._to_end()
+        self._redraw()
+
+    def judge(self, verdict: Judged | None) -> None:
+        """Mark the root and what followed from it."""
+        self.judged = verdict
         self._redraw()
 
     # ---- moving
@@ -239,13 +246,12 @@ class LogView(Painted):
         return True
 
     def next_error(self, step: int) -> bool:
-        """Go to the next (1) or previous (-1) error, round the end; False where there is none."""
-        errors = self.store.errors
-        if not errors:
-            return False
-        line = self.store.next_error(self.cursor, step)
-        self.go_to(errors[0 if step > 0 else -1] if line is None else line, centre=True)
-        return True
+        """Go to the next (1) or previous (-1) error, to the root before its victims."""
+        hides = self.rows.folded and self.rows.narrow is None
+        line = next_stop(self.store, self.judged, self.cursor, step, folded=hides)
+        if line is not None:
+            self.go_to(line, centre=True)
+        return line is not None
 
     def chosen_text(self) -> str:
         """What a copy takes: the marked lines, else the cursor's line with its traceback."""
@@ -272,8 +278,8 @@ class LogView(Painted):
         )
         if self.store.folds.looks and self.rows.folded and self.rows.narrow is None:
             parts.append(f"{self.store.folds.looks:,} looks folded".replace(",", " "))
-        if errors := len(self.store.errors):
-            parts.append(f"✖ {errors:,} errors".replace(",", " "))
+        if errors := len(self.store.errors) - len(self.store.groups.repeats):
+            parts.append(f"✖ {errors:,} error{'s' * (errors > 1)}".replace(",", " "))
         return " · ".join(parts)
 
     # ---- drawing
@@ -338,8 +344,18 @@ class LogView(Painted):
             sign = ("  ", "plain")
         width = self._width()
         skip = part * width if self.wrapped else self._left
-        body = cut(spans, skip, width)
-        return across((sign, *body), width + GUTTER, edge), "cursor" if here else ""
+        note = self._note(line) if part == 0 else ()
+        body = cut(spans, skip, width - sum(width_of(text) for text, _ in note))
+        role = "cursor" if here else ""
+        room = width + GUTTER - sum(width_of(text) for text, _ in note)
+        return across((sign, *body), room, (*note, *edge)), role
+
+    def _note(self, line: int) -> Line:
+        """What stands at the right of a line: the root, its victims, how many ranks."""
+        if self._plain or self.rows.fold(line):
+            return ()
+        text, role = note_of(self.store, self.judged, line, self.store.kind(line))
+        return ((f" {text} ", role),) if text and width_of(text) < self._width() // 2 else ()
 
     def _edge(self, y: int) -> tuple[str, str]:
         """The map: where errors are in the whole log, and where we are in it."""

@@ -136,6 +136,7 @@ def judge_lines(
         fix=fix_text(rule, groups, engine) if rule else "",
         change=change_of(rule, groups, engine) if rule else None,
         victims=_victims(verdict),
+        victim_lines=tuple(sorted({incident.number for incident in verdict.followers})),
         incomplete=verdict.incomplete,
     )
 
@@ -216,6 +217,7 @@ def _judge_pieces(
     numbers = [line.number for line in reversed(lines)]
     lines = [line._replace(number=i + 1) for i, line in enumerate(reversed(lines))]
     found = judge_lines(lines, rules, engine=engine, version=version)
+    found = replace(found, victim_lines=tuple(numbers[n - 1] for n in found.victim_lines))
     if found.root is None or found.root.log_line is None:
         return found
     at = numbers[min(found.root.log_line, len(numbers)) - 1]

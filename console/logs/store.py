@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from console.logs.groups import Groups
 from console.logs.lines import FRAMES, JUMPS, Kind, classify_line, interesting
 from console.text import clean
 
@@ -53,6 +54,7 @@ class LogStore:
         self.errors = array("I")
         """Line numbers that ``e`` jumps to."""
         self.folds = Folds()
+        self.groups = Groups()
         self.skipped_bytes = 0
         """Bytes that the host left out because the link is slower than the log."""
         self.received_bytes = 0
@@ -174,7 +176,11 @@ class LogStore:
                 self.folds.look(kinds, number)
             if kind in JUMPS:
                 self.errors.append(number)
-                self.folds.close(kinds, number)
+                top = self.groups.take(kinds, number, self.raw)
+                if top is None:
+                    self.folds.close(kinds, number)
+                else:
+                    self.folds.repeat(top, number, self.raw)
             if kind not in FRAMES:
                 break
             at += 1
@@ -244,6 +250,7 @@ class Folds:
         self._starts = array("I")
         self._ends = array("I")
         self._hidden = array("I")  # lines hidden up to and including the fold
+        self._repeats: set[int] = set()
         self.looks = 0
         """Lines that only say that somebody asked the server how it is."""
 
@@ -271,6 +278,22 @@ class Folds:
                 at += 1
             if at - start >= 2:
                 self._add(start, at - 1)
+
+    def repeat(self, head: int, raised: int, raw: Callable[[int], bytes]) -> None:
+        """What another rank reported already: one row, with the report right above it."""
+        if self._starts and self._starts[-1] in self._repeats:
+            between = range(self._ends[-1] + 1, head)
+            if len(between) <= 2 and not any(raw(number).strip() for number in between):
+                self._hidden[-1] += raised - self._ends[-1]
+                self._ends[-1] = raised
+                return
+        self._add(head, raised)
+        if self._starts and self._starts[-1] == head:
+            self._repeats.add(head)
+
+    def is_repeat(self, first: int) -> bool:
+        """Whether the fold that starts here hides what other ranks reported too."""
+        return first in self._repeats
 
     def look(self, kinds: bytearray, number: int) -> None:
         """A line is a look: it joins the ones right above it."""

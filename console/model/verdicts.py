@@ -114,6 +114,7 @@ class Diagnosis:
     victims: tuple[str, ...] = ()
     incomplete: bool = False
     incidents: int = 1
+    victim_lines: tuple[int, ...] = ()
 
     @property
     def explanation(self) -> str:

@@ -16,6 +16,7 @@ from console.logs.store import LogStore
 from console.remote import LogSource
 from console.screens.base import Movable, Place
 from console.screens.following import Following, Tail
+from console.screens.judging import Judging, cause_lines
 from widgets.bars import size
 from widgets.log_view import LogView
 from widgets.paint import Lines, fit, line, width_of
@@ -53,6 +54,7 @@ class LogScreen(Place):
         super().__init__()
         self._host, self._server, self._source = host, server, source
         self._at_error = at_error
+        self._jumped: int | None = None
         self._following = Following(self, tail=tail)
 
     # ---- layout
@@ -60,7 +62,8 @@ class LogScreen(Place):
     def body(self) -> list[Widget]:
         """The log and its status line."""
         self._view = LogView(LogStore(), id="log")
-        return [self._view, Lines(id="hint")]
+        self._judging = Judging(self, self._view)
+        return [self._view, Lines(id="cause"), Lines(id="hint")]
 
     def crumbs(self) -> str:
         """Host, server, log."""
@@ -91,9 +94,17 @@ class LogScreen(Place):
 
     def on_log_view_status(self) -> None:
         """The view's state has changed."""
+        verdict = self._view.judged
         if self._at_error and self._view.store.errors:
             self._at_error = False
             self._view.next_error(-1)
+            self._jumped = self._view.cursor if verdict is None else None
+        elif verdict is not None and self._jumped is not None:
+            at, self._jumped = self._jumped, None
+            if verdict.root is not None and self._view.cursor == at:  # nobody has moved on
+                self._view.go_to(verdict.root, centre=True)
+        self._judging.look()
+        self.query_one("#cause", Lines).show(cause_lines(verdict, self.size.width))
         self.show_status()
 
     def show_status(self) -> None:

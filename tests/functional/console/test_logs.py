@@ -15,6 +15,7 @@ from console.remote import Cursor, LogChunk, LogSource
 from console.screens.log import LogScreen
 from tests.functional.console import fake
 from tests.functional.console.steps import settle, text, wait_for
+from tests.unit.logstore.test_groups import START, report
 from widgets.log_view import LogView
 
 
@@ -49,10 +50,10 @@ async def test_gaps_events_and_a_lost_host_are_visible_lines() -> None:
         )
         await actions.queue.put(LogChunk(b"third\n", Cursor(), event="rotated"))
         await wait_for(pilot, lambda: "third" in text(app), "chunks")
+        await wait_for(pilot, lambda: "dropped 5 MiB" in text(app), "the status line")
         shown = text(app)
         assert "5,000,000 bytes left out: the link is slower than the log" in shown
         assert "log rotated" in shown
-        assert "dropped 5 MiB" in shown
         await actions.queue.put(HostError("no answer in 5 s", place="ct129"))
         await wait_for(pilot, lambda: "log lost: ct129: no answer in 5 s" in text(app), "loss")
 
@@ -144,3 +145,27 @@ async def test_local_tail_follows_truncation_and_replacement(tmp_path: Path) -> 
     path.unlink()
     with pytest.raises(UsageError, match="cannot be read"):
         await anext(chunks)
+
+
+async def test_the_root_its_ranks_and_its_victims_are_named_where_they_are() -> None:
+    error = "ValueError: User-specified context_length (262144) is greater than the derived one"
+    gloo = "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [::1]:1"
+    log = START + b"".join(report(f"TP{rank}", error) for rank in range(7)) + report("TP7", gloo)
+    app, *_ = fake.app(actions=fake.FakeActions(log=log))
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("g", "l")
+        await wait_for(pilot, lambda: "root cause · 7 ranks, same error" in text(app), "verdict")
+        await wait_for(pilot, lambda: "✖ TP0 ValueError m2.py:7" in text(app), "cause")
+        shown = text(app)
+        assert "⋯ same error from TP1-TP6" in shown
+        assert "victim of TP0 ValueError" in shown
+        assert "✖ 1 error " in shown
+        view = app.screen.query_one(LogView)
+        await pilot.press("g", "e")
+        assert view.judged is not None
+        assert view.cursor == view.judged.root
+        await pilot.press("e")
+        assert view.cursor in view.judged.victims
+        await pilot.press("o")
+        assert "⋯ same error" not in text(app)

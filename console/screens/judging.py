@@ -1,0 +1,79 @@
+"""Judges the log on the screen whenever an error comes: the root, its victims and the fix."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from console.logs.judged import Judged, end_of, judged
+from widgets.paint import Line, line, wrap
+from widgets.words import safe
+
+if TYPE_CHECKING:
+    from console.screens.base import Place
+    from widgets.log_view import LogView
+
+QUIET_S = 0.2
+"""So long after an error the rest of it has come."""
+
+SHARE = 20
+"""A log of many errors is judged for at most a twentieth of the time."""
+
+
+class Judging:
+    """For one screen with one log view; :meth:`look` is called whenever the log has changed."""
+
+    def __init__(self, screen: Place, view: LogView) -> None:
+        self._screen, self._view = screen, view
+        self._seen: tuple[int, int] = (0, 0)
+        self._due = False
+        self._free_at = 0.0
+
+    def look(self) -> None:
+        """Judge soon, if there are errors that were not judged yet."""
+        if self._due or self._now() == self._seen or not self._view.store.errors:
+            return
+        self._due = True
+        wait_s = max(QUIET_S, self._free_at - time.monotonic())
+        self._view.set_timer(wait_s, self._begin)
+
+    def _now(self) -> tuple[int, int]:
+        return id(self._view.store), len(self._view.store.errors)
+
+    def _begin(self) -> None:
+        self._screen.run_worker(self._judge(), group="judge", exit_on_error=False)
+
+    async def _judge(self) -> None:
+        from console.diagnosis import diagnose  # noqa: PLC0415 - its rules load when needed
+
+        store, self._seen = self._view.store, self._now()
+        began = time.monotonic()
+        first, data = end_of(store)
+        found = await asyncio.to_thread(diagnose, data)
+        self._free_at = time.monotonic() + SHARE * (time.monotonic() - began)
+        self._due = False
+        if self._view.store is store:
+            self._view.judge(judged(found, first, store))
+            self.look()
+
+
+def cause_lines(verdict: Judged | None, width: int) -> list[Line]:
+    """The verdict in at most three rows: what, why, and the fix."""
+    if verdict is None:
+        return []
+    found = verdict.diagnosis
+    rows: list[Line] = []
+    root = found.root
+    if root is not None:
+        place = f"{root.file.rpartition('/')[2]}:{root.line}" if root.file else ""
+        head = " ".join(filter(None, ("✖", root.rank, root.type.rpartition(".")[2], place)))
+        said = found.explanation or root.message.strip().partition("\n")[0]
+    else:
+        head, said = f"✖ {found.category}", found.summary
+    text = wrap(safe(said), max(20, width - len(head) - 4), limit=1)[0]
+    rows.append(line((f" {safe(head)}  ", "bad"), text))
+    if found.fix:
+        fix = wrap(safe(found.fix.replace("\n", " ")), max(20, width - 8), limit=1)[0]
+        rows.append(line((" Fix  ", "strong"), fix))
+    return rows
