@@ -55,7 +55,7 @@ class AuditLog:
 
     def _append(self, data: bytes) -> None:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(self.path, flags, 0o600)
         try:
             info = os.fstat(fd)
@@ -63,12 +63,26 @@ class AuditLog:
                 raise OSError(None, f"it belongs to uid {info.st_uid}")
             if info.st_mode & 0o077:
                 os.fchmod(fd, 0o600)
+            if info.st_size and os.pread(fd, 1, info.st_size - 1) != b"\n":
+                data = b"\n" + data  # a line torn by a full disk or a power cut takes none with it
             # One write call: lines of two consoles never mix under O_APPEND.
             if os.write(fd, data) != len(data):
                 raise OSError(None, "the disk is full")
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def open_steps(self, plan_id: str) -> tuple[int, ...]:
+        """Steps of a plan whose intent has neither a result nor an end beside it, in order."""
+        begun: dict[int, None] = {}
+        for line in self.read():
+            if line.get("plan") != plan_id:
+                continue
+            if line.get("event") == "intent":
+                begun[int(line["detail"]["step"])] = None
+            elif line.get("event") in ("result", "interrupted"):
+                begun.pop(int(line["step"]), None)
+        return tuple(begun)
 
     def read(self) -> Iterator[Mapping[str, Any]]:
         """All events, oldest first; a torn last line (power cut) is passed over."""

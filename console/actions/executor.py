@@ -79,6 +79,7 @@ class Executor:
             if changes and self.recheck is not None and (reason := await self.recheck(plan)):
                 self.audit.write("refused", plan=plan.id, host=plan.host, detail=reason)
                 raise Refused(reason, place=plan.host, hint="look again; nothing was changed")
+            self._close_earlier(plan)
             await self._note(plan, "plan", {"plan": plan_to_journal(plan)}, plan_to_json(plan))
             results = dict(done or {})
             for index, step in enumerate(plan.steps):
@@ -112,7 +113,11 @@ class Executor:
         self, plan: Plan, index: int, step: Step, results: dict[int, StepResult], in_doubt: bool
     ) -> StepResult:
         intent = {"step": index, "kind": step.kind.value}
-        await self._note(plan, "intent", intent, {**intent, "what": describe(step)})
+        try:
+            await self._note(plan, "intent", intent, {**intent, "what": describe(step)})
+        except HostError:
+            self._interrupted(plan, index, "not begun: the host's journal was not reached")
+            raise
         context = Context(plan, index, self.remotes[step.host], results, self.say, in_doubt)
         started = time.monotonic()
         outcome = Outcome("failed", "interrupted; its effect is unknown")
@@ -133,6 +138,18 @@ class Executor:
         except SpecopsError as error:
             return _with_detail(result, f"not in the host's journal: {error.message}")
         return result
+
+    def _close_earlier(self, plan: Plan) -> None:
+        """Give what an earlier run of this plan left open in the audit file its end.
+
+        The host's lock is ours, so nobody else can be in the middle of it.
+        """
+        for index in self.audit.open_steps(plan.id):
+            self._interrupted(plan, index, "an earlier run ended in it; its effect is looked at")
+
+    def _interrupted(self, plan: Plan, index: int, why: str) -> None:
+        result = result_to_json(StepResult(index, "failed", 0.0, why))
+        self.audit.write("interrupted", plan=plan.id, host=plan.steps[index].host, **result)
 
     async def _handle(self, step: Step, context: Context) -> Outcome:
         try:
