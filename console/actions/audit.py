@@ -87,8 +87,8 @@ class AuditLog:
     def read(self) -> Iterator[Mapping[str, Any]]:
         """All events, oldest first; a torn last line (power cut) is passed over."""
         try:
-            text = self.path.read_text(encoding="utf-8")
-        except FileNotFoundError:
+            text = self.path.read_text(encoding="utf-8", errors="replace")
+        except OSError:  # not there yet, or not to be read: then not to be written either
             return
         for line in text.splitlines():
             with contextlib.suppress(ValueError):
