@@ -129,7 +129,7 @@ TABLE: tuple[Action, ...] = (
     Action("bottom", "last", ("G", "end"), (*PLACES, "help"), "last line"),
     Action("filter", "filter", ("slash",), LISTS,
            "keep matching rows: words, !word, column:word, column>number; memory>80 !ready", bar=7),
-    Action("sort", "sort", ("o",), ("fleet", "host", "activity", "bench"),
+    Action("sort", "sort", ("o",), ("fleet", "host", "activity", "bench", "presets"),
            "choose the column to sort by; the same again reverses"),
     Action("mark", "mark", ("space",), ("fleet", "host", "log", "bench"),
            "mark this row or line"),

@@ -19,7 +19,7 @@ from console.actions.codec import decode
 from console.config import Config
 from console.errors import ConfigError, Refused, SpecopsError
 from console.history.recording import FORMAT
-from console.model import Finding, Host, HostView, Plan, StepResult
+from console.model import Finding, Host, HostView, Plan, Preset, StepResult
 from console.planning.measuring import Load
 from console.remote import Cursor, LogChunk, LogSource
 from console.screens.ports import Output
@@ -255,6 +255,11 @@ class Replay:
     def bench(self, server: str, load: Load) -> AsyncIterator[Level]:
         """Refused."""
         del server, load
+        self._refuse()
+
+    async def check_preset(self, server: str, preset: Preset) -> tuple[Finding, ...]:
+        """Refused."""
+        del server, preset
         self._refuse()
 
     async def run_command(self, line: str) -> Output:

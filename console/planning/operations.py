@@ -19,7 +19,7 @@ from console.config import Config
 from console.config.presets import Presets, read_folder
 from console.errors import ActionFailed, HostError, Refused, UsageError
 from console.logs.several import parts_of, tail_all
-from console.model import Finding, Plan, ServerState, StepKind, StepResult, ZombieKind
+from console.model import Finding, Plan, Preset, ServerState, StepKind, StepResult, ZombieKind
 from console.planning.measuring import Load, each_level, history_path, keep, running
 from console.planning.planner import Options, Planner
 from console.remote import Cursor, LogChunk, LogSource, Remote
@@ -60,10 +60,16 @@ class Operations:
         self.tell = tell
         self._resumed: dict[str, PlanRecord] = {}
 
-    async def _planner(self, host: str) -> Planner:
-        """With the presets as their files are now: one may have been saved a moment ago."""
+    async def _planner(self, host: str, also: Preset | None = None) -> Planner:
+        """With the presets as their files are now: one may have been saved a moment ago.
+
+        ``also`` stands in place of a saved preset of its name.
+        """
         remote = self.fleet.remote(host)
         presets = await asyncio.to_thread(read_folder, self.presets.folder)
+        if also is not None:
+            known = {**presets.by_key, (also.kind, also.name): also}
+            presets = replace(presets, by_key=known)
         return Planner(remote, self.fleet.config, presets, self.audit_log.user)
 
     async def plan(self, action: str, host: str, server: str | None = None, **options: Any) -> Plan:
@@ -190,6 +196,23 @@ class Operations:
                 return
             except HostError:
                 await asyncio.sleep(RECONNECT_S)
+
+    async def check_preset(self, server: str, preset: Preset) -> tuple[Finding, ...]:
+        """What preflight says of a relaunch with a preset, which need not be saved yet.
+
+        Raises:
+            HostError: there is no connection to the server's host.
+            UsageError: the server cannot be started with it.
+        """
+        entry = self.fleet.config.server(server)
+        planner = await self._planner(entry.host, preset)
+        name, kind = preset.name, preset.kind
+        chosen = Choice(
+            speculative=name if kind == "speculative" else None,
+            nccl=name if kind == "nccl" else None,
+            preset=name if kind == "server" else None,
+        )
+        return (await planner.relaunch(entry, chosen, Options())).findings
 
     async def bench(self, server: str, load: Load) -> AsyncIterator[Level]:
         """Measure a server; what is done is kept, also when the rest is given up.

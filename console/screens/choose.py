@@ -10,6 +10,7 @@ from textual.widget import Widget
 
 from console.config.presets import Presets
 from console.screens.dialog import Dialog
+from console.screens.standings import ROLES, Standings, by_standing
 from widgets.paint import Line, Lines, fit, line
 from widgets.words import safe
 
@@ -74,14 +75,17 @@ class ChoosePresets(Dialog[dict[str, str] | None]):
     ]
 
     def __init__(
-        self, title: str, presets: Presets, *, speculative: str | None, nccl: str | None
-    ) -> None:
+        self, title: str, presets: Presets, *, speculative: str | None, nccl: str | None,
+        standings: Standings | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         self._title = title
         self._kinds = ("speculative", "nccl")
         self._lists = {
-            kind: [preset for preset in presets if preset.kind == kind] for kind in self._kinds
+            kind: by_standing([p for p in presets if p.kind == kind], standings or {})
+            for kind in self._kinds
         }
+        self._standings: Standings = standings or {}
         self._column = 0
         self._at: dict[str, int] = {}
         for kind, current in zip(self._kinds, (speculative, nccl), strict=True):
@@ -125,6 +129,9 @@ class ChoosePresets(Dialog[dict[str, str] | None]):
             sets += [f"{name}={value}" for name, value in preset.env.items()]
             lines.append(line((fit(safe(f"{preset.name}: {preset.description}"), width), "strong")))
             lines.append(line((fit("  " + safe(" ".join(sets) or "sets nothing"), width), "dim")))
+            if (known := self._standings.get((kind, preset.name))) is not None:
+                text = fit(f"  {known.verdict}: {safe(known.why)}", width)
+                lines.append(line((text, ROLES[known.verdict])))
         self.query_one("#content", Lines).show(lines)
 
     def _heads(self, half: int) -> Line:
@@ -140,8 +147,12 @@ class ChoosePresets(Dialog[dict[str, str] | None]):
         active = self._kinds[self._column] == kind
         chosen = here and self._touched[kind]
         sign = "▸ " if here and active else "• " if chosen else "  "
-        name = safe(self._lists[kind][at].name)
-        return line((sign, "mark"), (fit(name, half - 2), "strong" if chosen else "plain"))
+        preset = self._lists[kind][at]
+        known = self._standings.get((kind, preset.name))
+        verdict = known.verdict if known else ""
+        name = fit(safe(preset.name), max(4, half - 11))
+        return line((sign, "mark"), (name, "strong" if chosen else "plain"),
+                    (fit(f" {verdict}", 9), ROLES.get(verdict, "dim")))  # fmt: skip
 
     def action_move(self, delta: int) -> None:
         """Up or down in the list."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
@@ -101,9 +102,10 @@ class Doing:
 
     async def _choose(self, action: str, host: str, server: str) -> None:
         from console.screens.choose import ChoosePresets  # noqa: PLC0415 - only when asked for
+        from console.screens.standings import standings  # noqa: PLC0415
 
         try:
-            presets = self._app.presets()
+            presets = await asyncio.to_thread(self._app.presets)
         except SpecopsError as error:
             self._app.say(str(error), "bad")
             return
@@ -112,6 +114,7 @@ class Doing:
             f"{action} {safe(server)}", presets,
             speculative=configured.speculative if configured else None,
             nccl=configured.nccl if configured else None,
+            standings=await standings(self._app, presets, host, server),
         )  # fmt: skip
         chosen = await self._app.push_screen_wait(dialog)
         if chosen is not None:

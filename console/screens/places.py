@@ -96,7 +96,11 @@ class Places:
         """To the presets."""
         from console.screens.presets import PresetsScreen  # noqa: PLC0415 - when opened
 
-        self.open(self._app.made(PresetsScreen))
+        host, server = self.selected
+        screen = self._app.screen
+        if isinstance(screen, Place) and screen.aim()[0] is not None:
+            host, server = screen.aim()
+        self.open(self._app.made(PresetsScreen, host, server))
 
     def bench(self, host: str | None, server: str | None, load: Load | None = None) -> None:
         """To the measurements of a server; with ``load`` straight to the question."""

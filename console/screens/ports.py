@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from console.config import Config
-from console.model import Finding, HostView, Plan, StepResult
+from console.model import Finding, HostView, Plan, Preset, StepResult
 from console.remote import LogChunk, LogSource
 
 if TYPE_CHECKING:
@@ -118,6 +118,10 @@ class ActionsPort(Protocol):
 
         What was done is kept in this operator's history, also when it is ended early.
         """
+        ...
+
+    async def check_preset(self, server: str, preset: Preset) -> tuple[Finding, ...]:
+        """What preflight says of a relaunch with a preset, which need not be saved yet."""
         ...
 
     async def run_command(self, line: str) -> Output:

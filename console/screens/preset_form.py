@@ -7,18 +7,26 @@ from pathlib import Path
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
+from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import TextArea
 
 from console.config.nodes import parse
 from console.config.presets import Presets, diff, dump, read_preset
 from console.errors import SpecopsError
-from console.model import Preset
+from console.model import Preset, Severity
 from console.screens.dialog import Dialog
 from console.screens.differing import difference_rows
-from widgets.paint import Lines, line
+from widgets.bars import counted
+from widgets.paint import Lines, fit, line
 from widgets.prompt import Prompt
 from widgets.words import safe
+
+ASK_AFTER_S = 0.5
+"""Nothing is asked of a host while the operator types."""
+
+_ORDER = (Severity.ERROR, Severity.WARNING, Severity.INFO)
+_SIGNS = {Severity.ERROR: "✖", Severity.WARNING: "!", Severity.INFO: "i"}
 
 
 class PresetForm(Dialog[Preset | None]):
@@ -29,8 +37,14 @@ class PresetForm(Dialog[Preset | None]):
         Binding("f2", "save", show=False, priority=True),
     ]
 
-    def __init__(self, preset: Preset, presets: Presets) -> None:
+    def __init__(
+        self, preset: Preset, presets: Presets, host: str | None = None, server: str | None = None
+    ) -> None:
         super().__init__()
+        self._host, self._server = host, server
+        self._asked: Preset | None = None
+        self._waiting: Timer | None = None
+        self._sure = ""
         self._before = preset
         self._all = presets
         self._valid: Preset | None = preset
@@ -44,13 +58,14 @@ class PresetForm(Dialog[Preset | None]):
         """Name, settings, what is wrong or what changes."""
         own = self._before.origin != "shipped"
         name = self._before.name if own else f"my-{self._before.name}"
-        text = TextArea(dump(self._before), id="text", show_line_numbers=True)
-        return [Prompt("name", value=name, id="name"), text, Lines(id="content")]
+        text = TextArea(dump(self._before), id="text", show_line_numbers=True, soft_wrap=False)
+        return [Prompt("name", value=name, id="name"), text, Lines(id="content"),
+                Lines(id="preflight")]  # fmt: skip
 
     def on_mount(self) -> None:
         """Draw."""
         _, height = self.room()
-        self.query_one(TextArea).styles.height = max(5, min(14, height - 8))
+        self.query_one(TextArea).styles.height = max(4, min(14, height - 12))
         self.query_one(TextArea).focus()
         self.foot(("F2  save", "key"), ("Esc  leave without saving", "key"))
         self._check()
@@ -86,12 +101,72 @@ class PresetForm(Dialog[Preset | None]):
         except SpecopsError as error:
             self._valid = None
             changes = [(str(error), "bad")]
-        shown = [line((text, role)) for text, role in changes[:5]]
+        shown = [line((text, role)) for text, role in changes[:4]]
         self.query_one("#content", Lines).show(shown)
+        self._ask_soon()
+
+    # ---- preflight, while it is edited
+
+    def _ask_soon(self) -> None:
+        """Ask once nothing was typed for a moment; what was asked before no longer counts."""
+        if self._waiting is not None:
+            self._waiting.stop()
+        if self._valid is None:
+            self._say_preflight([("preflight: once the text is valid", "dim")])
+        elif self._server is None or self.specops.actions is None:
+            text = "preflight: no server chosen; open the presets from one in the fleet"
+            self._say_preflight([(text, "dim")])
+        elif self._valid != self._asked:
+            self._say_preflight([(f"preflight for {safe(self._server)}: asking…", "dim")])
+            self._waiting = self.set_timer(ASK_AFTER_S, self._ask)
+
+    def _ask(self) -> None:
+        self.run_worker(self._preflight(), group="preflight", exclusive=True, exit_on_error=False)
+
+    async def _preflight(self) -> None:
+        preset, actions, server = self._valid, self.specops.actions, self._server
+        if preset is None or actions is None or server is None:
+            return
+        try:
+            found = await actions.check_preset(server, preset)
+        except SpecopsError as error:
+            self._say_preflight([(f"preflight: {error}", "bad")])
+            return
+        if preset != self._valid or not self.is_attached:
+            return  # typed on meanwhile: the next answer counts
+        self._asked = preset
+        width, _ = self.room()
+        errors, warnings = (
+            sum(one.severity is severity for one in found)
+            for severity in (Severity.ERROR, Severity.WARNING)
+        )
+        counts = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
+        role = "bad" if errors else "warn" if warnings else "ok"
+        rows = [(f"preflight for {safe(server)} on {safe(self._host or '?')}: {counts}", role)]
+        worst = sorted(found, key=lambda one: _ORDER.index(one.severity))
+        for one in worst[:3]:
+            if one.severity is not Severity.INFO:
+                fix = f" → {safe(one.fix)}" if one.fix else ""
+                text = fit(f"  {_SIGNS[one.severity]} {safe(one.message)}{fix}", width).rstrip()
+                rows.append((text, "bad" if one.severity is Severity.ERROR else "warn"))
+        self._say_preflight(rows)
+
+    def _say_preflight(self, rows: list[tuple[str, str]]) -> None:
+        if self.is_attached:
+            shown = [line((text, role)) for text, role in rows]
+            self.query_one("#preflight", Lines).show(shown)
 
     def action_save(self) -> None:
         """``F2``."""
         if self._valid is None:
+            return
+        name, key = self._valid.name, (self._valid.kind, self._valid.name)
+        there = self._all.by_key.get(key)
+        own = there is not None and there.origin != "shipped"
+        if own and name not in (self._before.name, self._sure):
+            self._sure = name
+            text = f"there is an own preset '{safe(name)}' already: F2 again writes over it"
+            self.query_one("#content", Lines).show([line((text, "warn"))])
             return
         try:
             self._all.save(self._valid)

@@ -12,6 +12,7 @@ from console.errors import SpecopsError
 from console.model import Preset
 from console.screens.base import Rule
 from console.screens.filtering import TablePlace
+from console.screens.standings import ROLES, Standings, by_standing, standings
 from console.text import mask_env
 from widgets.paint import Line, Lines, fit, line, wrap
 from widgets.table import Column, Table
@@ -22,16 +23,19 @@ class PresetsScreen(TablePlace[Preset]):
     """All presets in reach, one's own and the shipped ones."""
 
     SCOPE: ClassVar[str] = "presets"
-    HINT = "kind:nccl eagle3"
+    SORTS = ("worked", "name", "kind")
+    HINT = "kind:nccl eagle3 here:works"
 
-    def __init__(self) -> None:
+    def __init__(self, host: str | None = None, server: str | None = None) -> None:
         super().__init__()
+        self._host, self._server = host, server
         self._presets: Presets | None = None
+        self._standings: Standings = {}
 
     def body(self) -> list[Widget]:
         """The list and what the chosen one sets."""
         self._table: Table[Preset] = Table(
-            lambda preset: (preset.kind, preset.name), _cells, id="presets", empty="no preset"
+            lambda preset: (preset.kind, preset.name), self._cells, id="presets", empty="no preset"
         )
         return [self._table, Rule(), Lines(id="detail")]
 
@@ -42,7 +46,12 @@ class PresetsScreen(TablePlace[Preset]):
 
     def crumbs(self) -> str:
         """How many, and where one's own are kept."""
-        text = f"fleet > presets  own in {self._presets.folder}" if self._presets else "presets"
+        about = " for all hosts"
+        if self._host is not None:
+            server = f"{safe(self._server)} on " if self._server else ""
+            about = f" for {server}{safe(self._host)}"
+        folder = f"  own in {self._presets.folder}" if self._presets else ""
+        text = f"fleet > presets{about}{folder}"
         return f"{text}  /{self.wanted}" if self.wanted else text
 
     def reload(self) -> None:
@@ -51,12 +60,30 @@ class PresetsScreen(TablePlace[Preset]):
             self._presets = self.specops.presets()
         except SpecopsError as error:
             self.report(error)
+            return
+        self.run_worker(self._rank(), group="ranking", exclusive=True, exit_on_error=False)
+
+    async def _rank(self) -> None:
+        if self._presets is not None:
+            self._standings = await standings(self.specops, self._presets, self._host, self._server)
+            if self.drawable:
+                self.views_changed()
+
+    def where(self) -> tuple[str | None, str | None]:
+        """The host and server that the presets are ranked for."""
+        return self._host, self._server
 
     def all_rows(self) -> Sequence[Preset]:
-        """By kind and name."""
+        """By kind, within a kind what worked here first."""
         if self._presets is None:
             self.reload()
-        return list(self._presets or ())
+        return by_standing(list(self._presets or ()), self._standings)
+
+    def sorted_rows(self, rows: Sequence[Preset]) -> Sequence[Preset]:
+        """By the chosen column."""
+        if self.order == "name":
+            return sorted(rows, key=lambda preset: preset.name, reverse=self.backwards)
+        return list(reversed(rows)) if self.backwards else rows
 
     def facts(self, row: Preset) -> dict[str, str | float | None]:
         """For the filter."""
@@ -67,6 +94,7 @@ class PresetsScreen(TablePlace[Preset]):
             "flags": " ".join(row.flags),
             "env": " ".join(row.env),
             "origin": row.origin,
+            "here": known.verdict if (known := self._standings.get((row.kind, row.name))) else "",
         }
 
     def views_changed(self) -> None:
@@ -85,7 +113,30 @@ class PresetsScreen(TablePlace[Preset]):
         detail = self.query_one("#detail", Lines)
         height = max(6, self.size.height // 2 - 3)
         detail.styles.height = height
-        detail.show(_detail(preset, width)[:height] if preset else [])
+        detail.show((self._standing(preset, width) + _detail(preset, width))[:height]
+                    if preset else [])  # fmt: skip
+
+    def _standing(self, preset: Preset, width: int) -> list[Line]:
+        """How it has done here, in a line or two."""
+        known = self._standings.get((preset.kind, preset.name))
+        if known is None:
+            return []
+        head = f" {known.verdict:<9}"
+        first, *rest = wrap(safe(known.why), width - len(head) - 1, limit=2)
+        return [line((head, ROLES[known.verdict]), first),
+                *(line(" " * len(head) + part) for part in rest)]  # fmt: skip
+
+    def _cells(self, preset: Preset) -> list[Line]:
+        known = self._standings.get((preset.kind, preset.name))
+        verdict = known.verdict if known else "?"
+        tried = known is not None and known.verdict != "untried"
+        return [
+            line((preset.kind, "dim")),
+            line((safe(preset.name), "strong")),
+            line(("" if preset.origin == "shipped" else "own", "accent")),
+            line((verdict, ROLES.get(verdict, "dim"))),
+            line(safe(known.why if known and tried else preset.description)),
+        ]
 
     # ---- keys
 
@@ -95,7 +146,8 @@ class PresetsScreen(TablePlace[Preset]):
 
         preset = self._table.row
         if preset is not None:
-            rows = [("".join(t for t, _ in spans), "plain") for spans in _detail(preset, 400)]
+            spans_of = self._standing(preset, 400) + _detail(preset, 400)
+            rows = [("".join(t for t, _ in spans), "plain") for spans in spans_of]
             self.app.push_screen(Reading(f"{preset.kind} preset {preset.name}", rows))
 
     def action_diff(self) -> None:
@@ -132,7 +184,8 @@ class PresetsScreen(TablePlace[Preset]):
 
         preset = self._table.row
         if preset is not None and self._presets is not None:
-            self.app.push_screen(PresetForm(preset, self._presets), self._edited)
+            dialog = PresetForm(preset, self._presets, self._host, self._server)
+            self.app.push_screen(dialog, self._edited)
 
     def _edited(self, saved: Preset | None) -> None:
         if saved is not None:
@@ -171,16 +224,7 @@ class PresetsScreen(TablePlace[Preset]):
 
 def _columns(width: int) -> list[Column]:
     return [Column("KIND", 11), Column("NAME", 20), Column("OWN", 4),
-            Column("WHAT FOR", max(10, width - 1 - 12 - 21 - 5 - 1))]  # fmt: skip
-
-
-def _cells(preset: Preset) -> list[Line]:
-    return [
-        line((preset.kind, "dim")),
-        line((safe(preset.name), "strong")),
-        line(("" if preset.origin == "shipped" else "own", "accent")),
-        line(safe(preset.description)),
-    ]
+            Column("HERE", 8), Column("HOW IT DID, OR WHAT FOR", max(10, width - 49))]  # fmt: skip
 
 
 def _detail(preset: Preset, width: int) -> list[Line]:

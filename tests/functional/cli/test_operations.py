@@ -13,7 +13,16 @@ from console.actions.audit import AuditLog
 from console.config import load
 from console.config.presets import load_presets
 from console.errors import ActionFailed, Refused, UsageError
-from console.model import Change, HostState, Phase, Plan, ServerState, StepKind, StepResult
+from console.model import (
+    Change,
+    HostState,
+    Phase,
+    Plan,
+    ServerState,
+    Severity,
+    StepKind,
+    StepResult,
+)  # fmt: skip
 from console.planning.measuring import Load, history
 from console.planning.operations import Operations
 from console.remote import LogSource
@@ -127,3 +136,14 @@ async def test_a_preset_saved_meanwhile_can_be_launched_with(operations: Operati
     plan = await operations.plan("launch", "here", "one", speculative="mine")
     argv = next(step.argv for step in plan.steps if step.kind is StepKind.LAUNCH)
     assert argv[argv.index("--speculative-num-steps") + 1] == "1"
+
+
+async def test_a_preset_is_checked_before_it_is_saved(operations: Operations) -> None:
+    known = operations.presets.get("speculative", "eagle3-3step")
+    assert not any(
+        f.severity is Severity.ERROR for f in await operations.check_preset("one", known)
+    )
+    flags = {k: v for k, v in known.flags.items() if k != "speculative-num-steps"}
+    found = await operations.check_preset("one", replace(known, name="half", flags=flags))
+    assert any(f.severity is Severity.ERROR for f in found)
+    assert not (operations.presets.folder / "speculative" / "half.yaml").exists()

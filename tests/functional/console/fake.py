@@ -29,6 +29,7 @@ from console.model import (
     Phase,
     PhaseSpan,
     Plan,
+    Preset,
     Process,
     ProcessId,
     Root,
@@ -235,6 +236,7 @@ class FakeActions(ActionsPort):
         self.more = asyncio.Event()
         self.benched: list[tuple[str, Load]] = []
         self.bench_error = ""
+        self.checked: list[tuple[str, Preset]] = []
         self.go_on = asyncio.Event()
         self.go_on.set()
 
@@ -273,6 +275,13 @@ class FakeActions(ActionsPort):
     ) -> AsyncIterator[LogChunk]:
         yield LogChunk(self.log, Cursor())
         await self.more.wait()
+
+    async def check_preset(self, server: str, preset: Preset) -> tuple[Finding, ...]:
+        self.checked.append((server, preset))
+        await asyncio.sleep(0)
+        if self.refuse:
+            raise ActionFailed(self.refuse, place=server)
+        return tuple(self.findings)
 
     async def bench(self, server: str, load: Load) -> AsyncIterator[Level]:
         self.benched.append((server, load))

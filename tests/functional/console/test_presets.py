@@ -1,0 +1,136 @@
+"""Presets are offered by what worked on this host, and checked against it while they are edited."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console.screens.plan import PlanDialog
+from console.screens.preset_form import PresetForm
+from console.screens.presets import PresetsScreen
+from tests.functional.console import fake
+from tests.functional.console.steps import settle, text, wait_for
+
+
+def fleet() -> fake.FakeFleet:
+    """A host where the tree failed, one step served, and on another host three steps did."""
+    shown = fake.views()
+    tree = replace(
+        fake.run_of("kimi-k25", "ct129", "r1", "failed"), speculative="eagle3-tree", phases=(),
+        model="/shared/kimi", failure="ValueError: no room for the tree", nccl=None,
+    )  # fmt: skip
+    one = replace(
+        fake.run_of("kimi-k25", "ct129", "r2", "ready"), speculative="eagle3-1step",
+        model="/shared/kimi",
+    )  # fmt: skip
+    elsewhere = replace(
+        fake.run_of("k26", "dflash", "r3", "ready"), speculative="eagle3-3step",
+        model="/shared/kimi",
+    )  # fmt: skip
+    shown["ct129"] = replace(shown["ct129"], runs=(tree, one))
+    shown["dflash"] = replace(shown["dflash"], runs=(elsewhere,))
+    return fake.FakeFleet(shown)
+
+
+def names(screen: Any, kind: str) -> list[str]:
+    return [preset.name for preset in screen.table.rows if preset.kind == kind]
+
+
+async def test_what_worked_here_comes_first_and_says_why() -> None:
+    app, _, _ = fake.app(fleet=fleet())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("p")
+        await wait_for(pilot, lambda: "works" in text(app), "the ranking")
+        screen: Any = app.screen
+        assert isinstance(screen, PresetsScreen)
+        assert "for kimi-k25 on ct129" in text(app)
+        ranked = names(screen, "speculative")
+        assert ranked[0] == "eagle3-1step"
+        assert ranked[-1] == "eagle3-tree"
+        assert names(screen, "nccl")[0] == "pcie-ll-ring"
+        shown = text(app)
+        assert "fails" in shown
+        assert "last failure: ValueError: no room for the tree" in shown
+        row = next(part for part in shown.splitlines() if "eagle3-3step" in part)
+        assert "untried" in row, "what worked on another host says nothing of this one"
+        await pilot.press("slash", *"here:fails", "enter")
+        await pilot.pause()
+        assert names(screen, "speculative") == ["eagle3-tree"]
+        await pilot.press("escape", "o", "j", "enter")
+        await pilot.pause()
+        by_name = [preset.name for preset in screen.table.rows]
+        assert by_name == sorted(by_name)
+
+
+async def test_the_choice_before_a_relaunch_is_ranked_too() -> None:
+    app, _, actions = fake.app(fleet=fleet())
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("R")
+        await wait_for(pilot, lambda: "which presets" in text(app), "the choice")
+        lines = [part for part in text(app).splitlines() if "eagle3-" in part]
+        assert "eagle3-1step" in lines[0]
+        assert "works" in lines[0]
+        assert "• eagle3-3step" in text(app) or "▸ eagle3-3step" in text(app)
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: isinstance(app.screen, PlanDialog), "plan")
+    assert actions.planned[0][3]["speculative"] == "eagle3-3step", "the configured one stays chosen"
+
+
+async def form(pilot: Any, app: Any) -> PresetForm:
+    await settle(pilot)
+    await pilot.press("p", "slash", *"name:eagle3-2step", "enter", "e")
+    await wait_for(pilot, lambda: isinstance(app.screen, PresetForm), "the form")
+    assert isinstance(app.screen, PresetForm)
+    return app.screen
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_preflight_answers_while_it_is_edited(size: tuple[int, int]) -> None:
+    actions = fake.FakeActions()
+    actions.findings = [fake.WARNING, fake.ERROR]
+    app, _, _ = fake.app(actions=actions)
+    async with app.run_test(size=size) as pilot:
+        screen = await form(pilot, app)
+        wanted = "preflight for kimi-k25 on ct129: 1 error, 1 warning"
+        await wait_for(pilot, lambda: wanted in text(app), "the first answer")
+        assert "✖ draft context 131072" in text(app)
+        assert "F2  save" in text(app)
+        actions.findings = []
+        area: Any = screen.query_one("#text")
+        area.text = area.text.replace("speculative-num-steps: 2", "speculative-num-steps: 5")
+        await wait_for(pilot, lambda: "0 errors, 0 warnings" in text(app), "the second answer")
+        assert actions.checked[-1][0] == "kimi-k25"
+        assert actions.checked[-1][1].flags["speculative-num-steps"] == 5, "as it is typed now"
+        asked = len(actions.checked)
+        area.text = "kind: speculative\nflags: [1]\n"
+        await wait_for(pilot, lambda: "once the text is valid" in text(app), "not asked")
+        assert len(actions.checked) == asked
+        actions.refuse = "no connection"
+        area.text = "kind: speculative\ndescription: mine\nflags: {}\n"
+        await wait_for(
+            pilot, lambda: "preflight: kimi-k25: no connection" in text(app), "the error"
+        )
+
+
+async def test_another_own_preset_is_written_over_only_when_that_was_said(tmp_path: Path) -> None:
+    app, _, _ = fake.app(hosts_file=tmp_path / "hosts.yaml")
+    kept = tmp_path / "presets" / "speculative" / "mine.yaml"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("kind: speculative\ndescription: the first\n", encoding="utf-8")
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await form(pilot, app)
+        name: Any = screen.query_one("#name")
+        name.value = "mine"
+        await pilot.pause()
+        await pilot.press("f2")
+        await pilot.pause()
+        assert "there is an own preset 'mine' already" in text(app)
+        assert "the first" in kept.read_text(encoding="utf-8")
+        await pilot.press("f2")
+        await wait_for(pilot, lambda: isinstance(app.screen, PresetsScreen), "saved")
+    assert "the first" not in kept.read_text(encoding="utf-8")
