@@ -34,10 +34,16 @@ def _document(preset: Preset) -> dict[str, Any]:
 
 @presets.command("list")
 @click.option("--kind", type=click.Choice(["nccl", "speculative", "server"]), help="Only these.")
+@click.option("--for", "server", metavar="SERVER",
+              help="What worked first: by how they did on its host with its model.")  # fmt: skip
 @common()
-def list_presets(cli: Cli, kind: str | None) -> int:
+def list_presets(cli: Cli, kind: str | None, server: str | None) -> int:
     """All presets in reach, your own over the shipped ones."""
     found = [preset for preset in cli.presets() if kind in (None, preset.kind)]
+    if server is not None:
+        from console.cli.preset_history import say_ranked
+
+        return say_ranked(cli, found, server)
     if cli.json:
         print_json({"presets": [_document(preset) for preset in found]})
         return 0
@@ -50,12 +56,20 @@ def list_presets(cli: Cli, kind: str | None) -> int:
 
 @presets.command("show")
 @click.argument("name")
+@click.option("--offline", is_flag=True, help="Do not ask the hosts for launches with it.")
 @common()
-def show_preset(cli: Cli, name: str) -> int:
-    """One preset: what it sets, what each setting does, and where that is from."""
+def show_preset(cli: Cli, name: str, offline: bool) -> int:
+    """One preset: what it sets, what each setting does, where that is from, and how it did.
+
+    The hosts of hosts.yaml are asked for the launches they remember; measurements are this
+    machine's own. A host that does not answer is named and no failure.
+    """
+    from console.cli.preset_history import history, say_history
+
     preset = cli.presets().find(name)
+    past = history(cli, preset, offline=offline)
     if cli.json:
-        print_json({"preset": _document(preset)})
+        print_json({"preset": _document(preset), **past.to_json()})
         return 0
     say(paint(f"{preset.kind}/{preset.name}", "bold") + f"  ({preset.origin})")
     _wrapped(preset.description, "  ")
@@ -65,6 +79,7 @@ def show_preset(cli: Cli, name: str) -> int:
         _wrapped(preset.notes.get(setting, ""), "    ")
     if preset.source:
         say(f"\n  {preset.source}")
+    say_history(past)
     return 0
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import tarfile
 import time
 from pathlib import Path
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from console.model import Host, Run
     from console.remote import Remote
 
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+"""As the agent takes it: it is the name of a file there, and part of one here."""
 LOG_BYTES = 4 << 20
 """Of the log so much of the end is put in: several starts of a server of eight ranks."""
 
@@ -38,6 +41,9 @@ LOG_BYTES = 4 << 20
 @common()
 def report(cli: Cli, run: str, name: str | None, output: Path | None) -> int:
     """A run as a masked bundle for a colleague: record, log, phases, diagnosis, host, versions."""
+    if not RUN_ID.fullmatch(run):
+        shown = run if len(run) <= 40 else f"{run[:40]}…"
+        raise UsageError(f"'{shown}' cannot be a run id", hint="specops runs lists them")
     target = output or Path(f"specops-report-{run}.tar.gz")
     if target.exists():
         raise UsageError("exists already", place=str(target), hint="-o another file")

@@ -160,17 +160,20 @@ class SnapshotBuilder:
         self._ticks = max(1, said.clock_ticks)
         self._init_namespace = said.init_namespace
         self._rows: dict[int, dict[str, Any]] = {}
+        self._known: dict[int, Process] = {}
         self.whole = False
 
     def build(self, value: Mapping[str, Any]) -> Snapshot:
         """One snapshot; raises what :func:`checked` turns into an ``AgentError``."""
         delta = value["processes"]
         if delta["whole"]:
-            self._rows = {}
+            self._rows, self._known = {}, {}
         for pid in delta["gone"]:
             self._rows.pop(_pid(pid), None)
+            self._known.pop(pid, None)
         for row in delta["rows"]:
-            known = self._rows.get(_pid(row["pid"]))
+            self._known.pop(_pid(row["pid"]), None)
+            known = self._rows.get(row["pid"])
             if known is not None and known["start"] == row["start"]:
                 known.update(row)
             else:
@@ -180,8 +183,14 @@ class SnapshotBuilder:
         gpus = tuple(gpu(row) for row in value.get("gpus") or ())
         memory = gpu_memory(gpus)
         found = []
-        for row in self._rows.values():
-            item = process(row, boot, uptime, self._ticks)
+        for pid, row in self._rows.items():
+            item = self._known.get(pid)
+            if item is None or item.id.boot_id != boot:
+                item = process(row, boot, uptime, self._ticks)
+            else:  # most of a host's processes stay as they are from look to look: only older
+                age_s = max(0.0, uptime - item.id.start_ticks / self._ticks)
+                item = replace(item, age_s=age_s)
+            self._known[pid] = item
             held = memory.get(item.id.pid)
             # In a container the driver's pids may be the host's: somebody else's number.
             sure = held and (self._init_namespace or item.nvidia_minors)

@@ -66,6 +66,8 @@ class Watcher:
         self._runs_at = 0.0
         self._failed_at: float | None = None
         self._restarts: int | None = None
+        self._ready_at: float | None = None
+        self._looks = 0
 
     async def watch(self, timeout_s: float | None = None) -> Watched:
         """Until ready, ended, stalled, or the bound is reached.
@@ -83,6 +85,7 @@ class Watcher:
                 outcome, detail = ended
                 return Watched(outcome, await self._final(state), elapsed, detail)
             if state.phase is Phase.READY and state.health is Health.OK:
+                self._ready_at = snapshot.time if self._looks > 1 else None
                 return Watched("ready", state, elapsed)
             if (why := self._stalled(state, snapshot)) is not None:
                 return Watched("stalled", state, elapsed, why)
@@ -116,6 +119,7 @@ class Watcher:
         if time.monotonic() - self._runs_at > 2.0:
             self._runs = tuple(await self.remote.runs())
             self._runs_at = time.monotonic()
+        self._looks += 1
         state = await self.eye.look(self.remote, self._client, snapshot, self._runs, wait_s=0.1)
         return state, snapshot
 
@@ -224,9 +228,12 @@ class Watcher:
         )
         outcome = watched.outcome
         fresh = next((r for r in await self.remote.runs() if r.run_id == run.run_id), run)
-        if fresh.outcome in ("stopped", "killed") or outcome == "stopped":
-            return
+        if fresh.outcome in ("stopped", "killed", outcome) or outcome == "stopped":
+            return  # the console that ended or started it has kept how
         told = any(span.phase is Phase.READY for span in watched.state.phases)
+        if self._ready_at is not None:  # a log says nothing of the time before its first line
+            spawn = self._ready_at - fresh.launched_at - sum(seconds for _, seconds in took)
+            took = (("spawn", round(max(0.0, spawn), 3)), *took)
         if outcome == "ready" or told or fresh.served:
             took += (("ready", 0.0),)  # kept when its later end overwrites the outcome
         kept = replace(fresh, phases=took, outcome=outcome, failure=failure_of(watched))

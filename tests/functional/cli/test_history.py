@@ -114,6 +114,15 @@ def test_a_lost_host_may_be_the_one(specops: Command) -> None:
     assert "gone" in ran.json["error"]["hint"]
 
 
+@pytest.mark.parametrize("name", ["a" * 300, "../x", "a/b", ".hidden", "a b"])
+def test_what_cannot_be_a_run_id_is_said_so(specops: Command, name: str) -> None:
+    ran = specops("report", name)
+    assert ran.code == 2
+    assert "cannot be a run id" in ran.err
+    assert len(ran.err.splitlines()) == 1
+    assert len(ran.err) < 200
+
+
 def test_report_holds_the_end_of_the_log_and_no_secret(specops: Command, tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text(

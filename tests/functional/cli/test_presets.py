@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from tests.functional.cli.conftest import Command
 
 
@@ -33,3 +35,52 @@ def test_a_slip_is_named_and_nothing_is_saved(specops: Command) -> None:
     for words in (("../x", "--description", "d"), ("ok",)):
         assert specops("presets", "save", *words, "--kind", "nccl").code == 2
     assert not (specops.folder / "config").exists()
+
+
+def test_what_a_preset_has_done_is_shown_and_ranks_it(specops: Command) -> None:
+    specops.write(
+        "hosts:\n  here: {transport: local}\n  lost: {address: 127.0.0.1, port: 1}\n"
+        "servers:\n  one: {host: here, engine: sglang, model: /m}\n"
+    )
+    runs = specops.folder / "state" / "runs"
+    runs.mkdir(parents=True, mode=0o700)
+    base = {
+        "format": 1, "server": "one", "engine": "sglang", "host": "here", "argv": ["x"], "env": {},
+        "cwd": "/", "log": "", "port": 1, "launcher": None, "session": None, "unit": None,
+        "launched_by": "me", "model": "/m",
+    }  # fmt: skip
+    phases = [["load_target", 30.0], ["load_draft", 5.0], ["ready", 0.0]]
+    for number, (preset, more) in enumerate(
+        [
+            ("eagle3-3step", {"outcome": "stopped", "phases": phases}),
+            ("eagle3-tree", {"outcome": "failed", "failure": "ValueError: draft context"}),
+        ]
+    ):
+        record = {**base, "run_id": f"r{number}", "launched_at": 9.0, "speculative": preset, **more}
+        (runs / f"r{number}.json").write_text(json.dumps(record))
+    level = {"concurrency": 8, "tokens_per_s": 812.0, "failed": 0, "accept_length": 2.5}
+    row = {"format": 1, "time": 20.0, "host": "here", "model": "/m", "tokens": 128,
+           "speculative": "eagle3-3step", "levels": [level]}  # fmt: skip
+    bench = specops.folder / "operator" / "specops" / "bench"
+    bench.mkdir(parents=True)
+    (bench / "here.jsonl").write_text(json.dumps(row) + "\n")
+
+    shown = specops("presets", "show", "eagle3-3step", "--json").json
+    (history,) = shown["history"]
+    assert (history["host"], history["model"], history["verdict"]) == ("here", "/m", "works")
+    assert (history["launches"], history["served"], history["start_s"]) == (1, 1, 35.0)
+    assert history["phases"][0] == {"name": "load_target", "seconds": 30.0}
+    assert history["tokens_per_s"] == [{"concurrency": 8, "tokens": 128, "tokens_per_s": 812.0}]
+    assert [lost["host"] for lost in shown["not_asked"]] == ["lost"]
+    text = specops("presets", "show", "eagle3-tree")
+    assert text.code == 0
+    assert "ValueError: draft context" in text.out
+    assert "0 of 1 served" in text.out
+    offline = specops("presets", "show", "eagle3-3step", "--offline", "--json").json
+    assert offline["history"][0]["launches"] == 0  # the hosts know that, and were not asked
+    assert offline["history"][0]["tokens_per_s"] == history["tokens_per_s"]
+
+    ranked = specops("presets", "list", "--kind", "speculative", "--for", "one", "--json").json
+    verdicts = [(p["name"], p["verdict"]) for p in ranked["presets"]]
+    assert verdicts[0] == ("eagle3-3step", "works")
+    assert verdicts[-1] == ("eagle3-tree", "fails")
