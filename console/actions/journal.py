@@ -14,7 +14,7 @@ from console.errors import ActionFailed, UsageError
 from console.model import Plan, Step, StepKind, StepResult
 from console.remote import Remote
 
-STARTING = frozenset({StepKind.LAUNCH, StepKind.START_UNIT})
+STARTING = frozenset({StepKind.LAUNCH, StepKind.START_UNIT, StepKind.START_CONTAINER})
 """Steps that start a server."""
 
 

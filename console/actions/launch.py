@@ -13,6 +13,7 @@ from console.actions.journal import new_plan_id
 from console.config.presets import Presets
 from console.errors import UsageError
 from console.model import Finding, Plan, Run, Server, Step, StepKind
+from console.runners.docker import container_run, renewed, version_in
 from console.runners.prepare import RUN_VARIABLE, Ground, Prepared, new_run_id, prepare
 from console.runners.settings import Choice, Settings, merge
 from console.runners.systemd import (
@@ -114,8 +115,12 @@ def start_again(old: Run, unit: Unit | None, *, host: str, by: str, now: float) 
     """An earlier launch once more, exactly as it was: the way back to what has served."""
     run = replace(again(old), host=host, launched_by=by, launched_at=now)
     settings = Settings(speculative=old.speculative, nccl=old.nccl, preset=old.preset)
+    lines = (f"as run {old.run_id}",)
+    if run.argv[:2] == ("docker", "run"):
+        name = next(w for w in run.argv if w.startswith("--name=")).partition("=")[2]
+        return Start(run, settings, (container_step(run, name, anew=True),), lines)
     if unit is None:
-        return Start(run, settings, (launch_step(run),), (f"as run {old.run_id}",))
+        return Start(run, settings, (launch_step(run),), lines)
     own = {name: value for name, value in old.env.items() if name != RUN_VARIABLE}
     made = written(unit, old.argv, own, {}, run.run_id)
     return Start(run, settings, unit_steps(run, unit, made), (f"as run {old.run_id}",))
@@ -127,6 +132,7 @@ def again(run: Run) -> Run:
     return replace(
         run,
         run_id=run_id,
+        argv=renewed(run.argv, run.run_id, run_id) if run.argv[0] == "docker" else run.argv,
         env={**run.env, RUN_VARIABLE: run_id},
         log=run.log.replace(run.run_id, run_id),
         launcher=None,
@@ -187,27 +193,50 @@ def _unit_summary(unit: Unit, made: UnitLaunch) -> tuple[str, ...]:
 def start_container(
     server: Server, settings: Settings, *, host: str, by: str, now: float, chosen: bool
 ) -> Start:
-    """A launch by docker: the container as it was made.
+    """A launch by docker: a container of its own from the image, or the one that is there.
 
     Raises:
-        UsageError: presets were asked for; a container keeps the flags it was made with.
+        UsageError: presets were asked for without an image; a container keeps the flags it was
+            made with.
     """
-    name = server.runner.container or ""
+    runner = server.runner
+    if runner.image is not None:
+        version = version_in(runner)
+        ground = Ground(state_dir="", python=server.python or "python3", version=version)
+        made = prepare(server, settings, ground, run_id=new_run_id(), launched_by=by, now=now)
+        run = replace(container_run(made, runner), host=host)
+        step = container_step(run, runner.container or "", anew=True)
+        return Start(run, settings, (step,), (), version, made.secret_names)
     if chosen:
-        hint = "make it anew with the flags of `specops presets show`, then launch"
+        hint = "image: NAME beside docker: in hosts.yaml makes a container anew for each launch"
         raise UsageError(
-            f"container '{name}' keeps the flags it was made with", place=server.name, hint=hint
+            f"container '{runner.container}' keeps the flags it was made with",
+            place=server.name,
+            hint=hint,
         )
-    argv = ("docker", "start", name)
     run = Run(
-        run_id=new_run_id(), server=server.name, engine=server.engine, host=host, argv=argv,
-        env={}, cwd="/", log="", port=server.port, launcher=None, session=None, unit=None,
+        run_id=new_run_id(), server=server.name, engine=server.engine, host=host,
+        argv=("docker", "start", runner.container or ""), env={}, cwd="/", log="",
+        port=server.port, launcher=None, session=None, unit=None,
         launched_at=now, launched_by=by, model=server.model, draft=server.draft,
     )  # fmt: skip
-    step = Step(
-        StepKind.RUN, host, f"start container {name}", argv=argv, dangerous=True, timeout_s=60.0
+    return Start(run, settings, (container_step(run, runner.container or "", anew=False),))
+
+
+def container_step(run: Run, name: str, *, anew: bool) -> Step:
+    """Start a container, recorded as this run; ``anew``: made from its image for it."""
+    return Step(
+        StepKind.START_CONTAINER,
+        run.host,
+        f"{'run' if anew else 'start'} container {name} as run {run.run_id}",
+        argv=run.argv,
+        dangerous=True,
+        verify="docker starts it; a stopped one of ours under that name is removed first"
+        if anew
+        else "docker starts it",
+        timeout_s=120.0,
+        params={"run": encode(run), "name": name, "anew": anew},
     )
-    return Start(run, settings, (step,))
 
 
 def watch_step(server: Server, host: str, run_id: str | None, timeout_s: float | None) -> Step:
@@ -272,7 +301,7 @@ def changes(before: Run | None, after: Run) -> tuple[str, ...]:
     lines = [
         f"{name}  {old.get(name, '(unset)')}  →  {new.get(name, '(unset)')}"
         for name in sorted({*old, *new})
-        if old.get(name) != new.get(name) and name != "--config"
+        if old.get(name) != new.get(name) and name not in ("--config", "--env", "--label")
     ]
     for name in sorted({*before.env, *after.env} - {"SPECOPS_RUN_ID", "PYTHONPATH"}):
         if before.env.get(name) != after.env.get(name):

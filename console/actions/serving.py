@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from console.actions.codec import decode, encode
+from console.actions.containers import start_container
 from console.actions.launch import config_text
+from console.actions.launched import at_start, port_taken, still_alive
 from console.actions.steps import Context, Handler, Outcome
 from console.model import (
     Finding,
@@ -32,9 +33,6 @@ from console.text import clean
 from console.watch import probe
 from console.watch.watching import Watched, Watcher
 from console.zombies.family import Scope
-
-PORT_S = 5.0
-"""A killed server's port may be held for a moment by what is still being taken apart."""
 
 COUNT_S = 2.0
 """A server that has not told its counters after so long is not asked further before its end."""
@@ -62,6 +60,7 @@ class Serving:
             StepKind.WRITE_UNIT: write_unit,
             StepKind.LAUNCH: launch,
             StepKind.START_UNIT: start_unit,
+            StepKind.START_CONTAINER: start_container,
             StepKind.WATCH: self.watch,
         }
 
@@ -211,14 +210,14 @@ async def launch(step: Step, context: Context) -> Outcome:
     """LAUNCH: start the run unless an interrupted attempt already did; undone by its end."""
     run = decode(Run, step.params["run"], place="run")
     remote = context.remote
-    if (alive := await _still_alive(step, remote)) is not None:
+    if (alive := await still_alive(step, remote)) is not None:
         return alive
     snapshot, old = await _started_before(remote, run)
     if old is not None:
         return Outcome(
             "ok", f"run {run.run_id} was started before", _launched(old, step, remote.hello)
         )
-    if (taken := await _port_taken(remote, run.port, snapshot)) is not None:
+    if (taken := await port_taken(remote, run.port, snapshot)) is not None:
         return Outcome("failed", taken)
     values = resolve(_names(run, step.params.get("config") or {}))
     secrets = {
@@ -229,53 +228,9 @@ async def launch(step: Step, context: Context) -> Outcome:
     if path := step.params.get("config_path"):
         flags = {k: values[v.removeprefix(REFERENCE)] for k, v in step.params["config"].items()}
         await remote.write_file(str(path), config_text(flags), mode=0o600)
-    started = await remote.launch(Launch(await _at_start(remote, run, snapshot), secrets))
+    started = await remote.launch(Launch(await at_start(remote, run, snapshot), secrets))
     pid = started.launcher.pid if started.launcher else None
     return Outcome("ok", f"run {started.run_id}, pid {pid}", _launched(started, step, remote.hello))
-
-
-async def _still_alive(step: Step, remote: Remote) -> Outcome | None:
-    """Whether the run that the step would start again has never ended: then it is left as it is.
-
-    Its record may say that it was stopped on purpose, because that is noted before it is.
-    """
-    name = step.params.get("unless_alive")
-    old = next((r for r in await remote.runs() if r.run_id == name), None)
-    if old is None:
-        return None
-    snapshot = await remote.snapshot(full=True)
-    members = [p for p in snapshot.processes if p.id == old.launcher or p.run_id == old.run_id]
-    if not any(p.state not in ("Z", "X") for p in members):
-        return None
-    if old.outcome == "stopped":
-        served = "ready" if old.served else None
-        await remote.save_run(replace(old, outcome=served, ended_at=None))
-    return Outcome("ok", f"run {old.run_id} has never ended", {"run_id": old.run_id})
-
-
-async def _at_start(remote: Remote, run: Run, snapshot: Snapshot) -> Run:
-    """The run with what only the moment before its start can tell: memory, length of the log."""
-    memory = {g.index: g.memory_used_mib for g in snapshot.gpus if g.memory_used_mib is not None}
-    if snapshot.cpu is not None:
-        memory[-1] = snapshot.cpu.memory_used_mib
-    offset = 0
-    if run.log:
-        (log,) = await remote.stat([run.log])
-        offset = log.size_bytes if log.kind == "file" else 0
-    cursor = "" if run.log or run.unit is None else await _journal_end(remote)
-    return replace(
-        run, baseline_mib=memory, launched_at=snapshot.time, log_offset=offset, log_cursor=cursor
-    )
-
-
-async def _journal_end(remote: Remote) -> str:
-    """The last entry of the host's journal: what a unit writes from now on comes after it."""
-    words = ("journalctl", "--output=json", "--no-pager", "--quiet", "--lines=1")
-    done = await remote.run(words, timeout_s=10.0)
-    try:
-        return str(json.loads(done.stdout.strip().rsplit(b"\n", 1)[-1])["__CURSOR"])
-    except (ValueError, KeyError, TypeError):
-        return ""
 
 
 async def _started_before(remote: Remote, run: Run) -> tuple[Snapshot, Run | None]:
@@ -294,17 +249,6 @@ async def _started_before(remote: Remote, run: Run) -> tuple[Snapshot, Run | Non
     found = replace(run, launcher=first.id, session=first.sid, unit=unit, launched_at=began)
     await remote.save_run(found)
     return snapshot, found
-
-
-async def _port_taken(remote: Remote, port: int, snapshot: Snapshot) -> str | None:
-    """Who holds the port, after a moment for one that is just going; ``None`` once it is free."""
-    deadline = time.monotonic() + PORT_S
-    while port in snapshot.listening:
-        if time.monotonic() > deadline:
-            return f"port {port} is taken by pid {snapshot.listening[port] or '?'}"
-        await asyncio.sleep(0.1)
-        snapshot = await remote.snapshot()
-    return None
 
 
 def _names(run: Run, config: Mapping[str, str]) -> list[str]:
@@ -353,12 +297,12 @@ async def start_unit(step: Step, context: Context) -> Outcome:
     unit = str(step.params["unit"])
     manager = tuple(str(word) for word in step.params["systemctl"])
     remote = context.remote
-    if (alive := await _still_alive(step, remote)) is not None:
+    if (alive := await still_alive(step, remote)) is not None:
         return alive
     begun = any(r.run_id == run.run_id and r.outcome is None for r in await remote.runs())
     if not begun:
         fresh = replace(run, outcome=None, ended_at=None, phases=(), failure="")
-        await remote.save_run(await _at_start(remote, fresh, await remote.snapshot()))
+        await remote.save_run(await at_start(remote, fresh, await remote.snapshot()))
     await remote.run((*manager, "reset-failed", unit), timeout_s=10.0)  # fails where nothing failed
     done = await remote.run(step.argv, timeout_s=step.timeout_s)
     if done.code != 0:

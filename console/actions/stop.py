@@ -9,7 +9,9 @@ from typing import Any
 from console.actions.codec import encode
 from console.actions.journal import new_plan_id
 from console.actions.kill import KillOptions, plan_kill
-from console.actions.launch import again, launch_step, start_step
+from console.actions.launch import again, container_step, launch_step, start_step
+from console.actions.signals import target_of
+from console.actions.verify import plan_verify
 from console.model import (
     Health,
     Host,
@@ -57,18 +59,22 @@ def plan_stop(
     tops = _tops(found.processes)
     bound = _bound_s(server, state, tops) if bound_s is None else bound_s
     marked = [_as_zombie(p, found) for p in tops]
-    base = plan_kill(
-        marked,
-        snapshot,
-        runs,
-        host=host,
-        servers={server.name: server},
-        options=KillOptions(drain_s=bound, named=frozenset({_NAME})),
-    )
-    steps = base.steps
+    left: tuple[str, ...] = ()
+    if server.runner.kind == "docker":
+        steps = _stop_container(server, found, snapshot, runs, host=host, bound_s=bound)
+    else:
+        base = plan_kill(
+            marked,
+            snapshot,
+            runs,
+            host=host,
+            servers={server.name: server},
+            options=KillOptions(drain_s=bound, named=frozenset({_NAME})),
+        )
+        steps = tuple(_launchers_first(base.steps, tops))
+        left = tuple(text for text in base.summary if text.startswith("left alone"))
     if steps:
-        drain = drain_step(server, found, state, host.name, bound)
-        steps = (drain, *_launchers_first(steps, tops))
+        steps = (drain_step(server, found, state, host.name, bound), *steps)
     who = found.main.id.pid if found.main else None
     count = len(found.processes)
     line = (
@@ -76,7 +82,6 @@ def plan_stop(
         if steps
         else f"{server.name} is not running"
     )
-    left = tuple(text for text in base.summary if text.startswith("left alone"))
     return Plan(
         id=new_plan_id("stop"),
         action="stop",
@@ -86,6 +91,37 @@ def plan_stop(
         created_at=snapshot.time,
         summary=(line, *left),
     )
+
+
+def _stop_container(
+    server: Server,
+    found: Found,
+    snapshot: Snapshot,
+    runs: Sequence[Run],
+    *,
+    host: Host,
+    bound_s: float,
+) -> tuple[Step, ...]:
+    """Docker ends it, with SIGTERM first: its processes are in a namespace of their own.
+
+    Nothing where nothing of it runs.
+    """
+    name = server.runner.container or ""
+    if not found.processes:
+        return ()
+    sudo = ("sudo", "-n") if host.sudo and snapshot.uid != 0 else ()
+    count = len(found.processes)
+    stop = Step(
+        StepKind.RUN,
+        host.name,
+        f"stop container {name} ({count} process{'es' if count > 1 else ''})",
+        argv=(*sudo, "docker", "stop", f"--time={bound_s:.0f}", name),
+        targets=tuple(map(target_of, found.processes)),
+        dangerous=True,
+        verify="docker says it is stopped",
+        timeout_s=bound_s + 60.0,
+    )
+    return (stop, plan_verify(host.name, snapshot, found.processes, [server.port], runs))
 
 
 def _tops(processes: Sequence[Process]) -> list[Process]:
@@ -162,6 +198,6 @@ def _started_again(server: Server, run: Run, host: str) -> Step:
     if server.runner.kind == "systemd":
         return start_step(run, server.runner.unit or "", systemctl(server.runner.user_unit))
     if server.runner.kind == "docker":
-        argv = ("docker", "start", server.runner.container or "")
-        return Step(StepKind.RUN, host, f"start container {argv[-1]}", argv=argv, dangerous=True)
+        anew = run.argv[:2] == ("docker", "run")
+        return container_step(again(run), server.runner.container or "", anew=anew)
     return launch_step(again(run))

@@ -198,7 +198,7 @@ async def planned(
     from console.preflight import from_argv
     from console.runners.settings import choose
 
-    if server.runner.kind == "docker":
+    if server.runner.kind == "docker" and server.runner.image is None:
         hint = "specops preflight --command FILE takes its docker run line or compose file"
         message = "a container keeps the flags it was made with"
         raise UsageError(message, place=server.name, hint=hint)

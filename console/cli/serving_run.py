@@ -101,7 +101,7 @@ def timings(
     for result in results:
         step = plan.steps[result.step]
         took = float(result.data.get("seconds", result.seconds))
-        if step.kind in (StepKind.DRAIN, StepKind.STOP_UNIT):
+        if step.kind in (StepKind.DRAIN, StepKind.STOP_UNIT, StepKind.RUN):  # RUN: docker stop
             named["drain"] += took
         elif step.kind is StepKind.WAIT_GONE and not asked:
             named["drain"], asked = named["drain"] + took, True  # SIGTERM's; the next is SIGKILL's

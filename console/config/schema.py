@@ -267,15 +267,29 @@ def check_env_name(name: str, node: Node) -> None:
         node.fail("is not a variable name", "letters, digits and '_', no digit first")
 
 
+def _container(entries: Mapping[str, Node]) -> Runner:
+    name = _match(entries["docker"], NAME, "a container name")
+    options = entries["options"].texts() if "options" in entries else ()
+    if options and "image" not in entries:
+        entries["options"].fail("options without an image", "image: the image to run")
+    for word in options:
+        if word.partition("=")[0] in ("--name", "--label", "-d", "--detach", "--rm"):
+            entries["options"].fail(f"{word} is specops' own to give")
+    image = entries["image"].text() if "image" in entries else None
+    return Runner("docker", container=name, image=image, options=options)
+
+
 def _runner(node: Node) -> Runner:
     if isinstance(node.raw.value, str):
         kind = node.choice(("process",))
         return Runner(cast("Any", kind))
-    entries = node.known_keys({"systemd", "docker", "user"})
+    entries = node.known_keys({"systemd", "docker", "user", "image", "options"})
     if ("systemd" in entries) == ("docker" in entries):
         node.fail("is 'process', {systemd: UNIT} or {docker: NAME}")
     if "docker" in entries:
-        return Runner("docker", container=_match(entries["docker"], NAME, "a container name"))
+        return _container(entries)
+    if "image" in entries or "options" in entries:
+        node.fail("image and options belong to {docker: NAME}")
     unit = _match(entries["systemd"], UNIT, "a unit name ending in .service")
     return Runner("systemd", unit=unit, user_unit="user" in entries and entries["user"].boolean())
 

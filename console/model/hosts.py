@@ -60,12 +60,18 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """What keeps a server's process: nothing but its own scope, a unit, a container."""
+    """What keeps a server's process: nothing but its own scope, a unit, a container.
+
+    ``image`` and docker's ``options`` make a container anew for each launch; without an image the
+    container is started as it was made.
+    """
 
     kind: Literal["process", "systemd", "docker"] = "process"
     unit: str | None = None
     container: str | None = None
     user_unit: bool = False
+    image: str | None = None
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ class StepKind(StrEnum):
     WRITE_UNIT = "write-unit"
     LAUNCH = "launch"
     START_UNIT = "start-unit"
+    START_CONTAINER = "start-container"
     WATCH = "watch"
     RUN = "run"
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from console.actions.clean import plan_clean
+from console.actions.containers import need_image
 from console.actions.journal import find, new_plan_id, plan_undo, to_resume
 from console.actions.kill import KillOptions, choose, outdated, plan_kill
 from console.actions.launch import (
@@ -105,7 +106,7 @@ class Planner:
         """
         from console.planning.hostfacts import Asked, environments_of  # noqa: PLC0415 - only launches need it
 
-        checked = options.preflight and server.runner.kind != "docker"
+        checked = options.preflight and checkable(server)
         environments = asyncio.ensure_future(environments_of(self.remote, wanted=checked))
         environments.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
@@ -139,9 +140,13 @@ class Planner:
         settings = merge(server, self.presets, choice)
         if server.runner.kind == "docker":
             chosen = choice is not None and choice != Choice()
-            return start_container(
+            start = start_container(
                 server, settings, host=self._host, by=self.by, now=now, chosen=chosen
             )
+            resolve(start.secrets)
+            if server.runner.image is not None:
+                await need_image(self.remote, server.runner.image, server.name)
+            return start
         if server.runner.kind == "systemd":
             unit = await read_unit(self.remote, server)
             return start_unit(server, settings, unit, host=self._host, by=self.by, now=now)
@@ -181,7 +186,7 @@ class Planner:
             host=self._host,
             now=seen.snapshot.time,
             findings=found,
-            preflight=options.preflight and server.runner.kind != "docker",
+            preflight=options.preflight and checkable(server),
             watch_s=options.watch_s,
         )
 
@@ -210,7 +215,7 @@ class Planner:
             start,
             before=seen.found.run,
             findings=found,
-            preflight=options.preflight and server.runner.kind != "docker",
+            preflight=options.preflight and checkable(server),
             watch_s=options.watch_s,
         )
 
@@ -220,7 +225,7 @@ class Planner:
         Raises:
             UsageError: a container has no earlier form to return to.
         """
-        if server.runner.kind == "docker":
+        if not checkable(server):
             raise UsageError("a container keeps the flags it was made with", place=server.name)
         seen = await see(self.remote, server, await look(self.remote, server))
         unit = await read_unit(self.remote, server) if server.runner.kind == "systemd" else None
@@ -359,6 +364,11 @@ def _planned_hung(plan: Plan) -> set[int]:
     """The launchers that a kill plan takes for hung."""
     items = (item for step in plan.steps[:1] for item in step.params.get("zombies", ()))
     return {item["pid"] for item in items if item["kind"] == ZombieKind.HUNG.value}
+
+
+def checkable(server: Server) -> bool:
+    """Whether the command of a launch is known: that of a container made before is docker's."""
+    return server.runner.kind != "docker" or server.runner.image is not None
 
 
 async def _timed(checking: Awaitable[A]) -> tuple[A, float]:

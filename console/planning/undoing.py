@@ -11,9 +11,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from console.actions.codec import decode
+from console.actions.codec import decode, encode
 from console.actions.journal import STARTING, PlanRecord, new_plan_id, plan_undo
-from console.actions.launch import again, launch_step, watch_step
+from console.actions.launch import again, watch_step
 from console.actions.serving import undo_write
 from console.actions.stop import plan_stop
 from console.model import Plan, Run, Server, Step, StepKind
@@ -67,9 +67,10 @@ def _back(server: Server, drain: Step) -> list[Step]:
     run_id = None
     if isinstance(step.params.get("run"), Mapping):
         run = decode(Run, step.params["run"], place="again")
-        if step.kind is StepKind.LAUNCH:  # a plan may be taken back twice: each start is its own
+        if step.kind is not StepKind.START_UNIT:  # taken back twice: each start is its own run
             run = again(run)
-            step = launch_step(run)
+            params = {**step.params, "run": encode(run)}
+            step = replace(step, argv=run.argv, params=params)
         run_id = run.run_id
     old = drain.params["run_id"]
     step = replace(step, params={**step.params, "unless_alive": old})

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from console.actions.containers import container_ending
 from console.diagnosis import diagnose
 from console.errors import ActionFailed
 from console.logs.follower import LogFollower, source_of
@@ -287,6 +288,9 @@ class Eye:
     async def _end(self, remote: Remote) -> str:
         """How the processes ended, in words."""
         run, unit = self.found.run, self.server.runner.unit
+        container = self.server.runner.container
+        if container is not None and (said := await container_ending(remote, container)):
+            return said
         if unit is not None:
             seen = await remote.unit_status(unit, user_unit=self.server.runner.user_unit)
             return ending(ExitStatus(seen.exit_status, seen.result))

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from console.actions.containers import container_ending
 from console.errors import ActionFailed, ConfigError, HostError, Refused
 from console.model import Health, Phase, Run, Server, ServerState, Snapshot
 from console.phases import limit_s
@@ -162,6 +163,9 @@ class Watcher:
         )
 
     async def _how(self, run: Run | None, unit: UnitStatus | None) -> str:
+        container = self.server.runner.container
+        if container is not None and (said := await container_ending(self.remote, container)):
+            return said
         if unit is not None:
             return f"unit {unit.unit}: {unit.result} (status {unit.exit_status})"
         return ending(await self.remote.exit_status(run.run_id) if run is not None else None)

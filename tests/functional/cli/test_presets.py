@@ -44,19 +44,24 @@ def test_what_a_preset_has_done_is_shown_and_ranks_it(specops: Command) -> None:
     )
     runs = specops.folder / "state" / "runs"
     runs.mkdir(parents=True, mode=0o700)
-    base = {
+    base: dict[str, object] = {
         "format": 1, "server": "one", "engine": "sglang", "host": "here", "argv": ["x"], "env": {},
         "cwd": "/", "log": "", "port": 1, "launcher": None, "session": None, "unit": None,
         "launched_by": "me", "model": "/m",
     }  # fmt: skip
     phases = [["load_target", 30.0], ["load_draft", 5.0], ["ready", 0.0]]
-    for number, (preset, more) in enumerate(
-        [
-            ("eagle3-3step", {"outcome": "stopped", "phases": phases}),
-            ("eagle3-tree", {"outcome": "failed", "failure": "ValueError: draft context"}),
-        ]
-    ):
-        record = {**base, "run_id": f"r{number}", "launched_at": 9.0, "speculative": preset, **more}
+    ends: list[tuple[str, dict[str, object]]] = [
+        ("eagle3-3step", {"outcome": "stopped", "phases": phases}),
+        ("eagle3-tree", {"outcome": "failed", "failure": "ValueError: draft context"}),
+    ]
+    for number, (preset, more) in enumerate(ends):
+        record: dict[str, object] = {
+            **base,
+            "run_id": f"r{number}",
+            "launched_at": 9.0,
+            "speculative": preset,
+            **more,
+        }
         (runs / f"r{number}.json").write_text(json.dumps(record))
     level = {"concurrency": 8, "tokens_per_s": 812.0, "failed": 0, "accept_length": 2.5}
     row = {"format": 1, "time": 20.0, "host": "here", "model": "/m", "tokens": 128,

@@ -130,7 +130,7 @@ async def test_a_port_that_is_just_going_is_waited_for() -> None:
 
 
 async def test_a_taken_port_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("console.actions.serving.PORT_S", 0.0)
+    monkeypatch.setattr("console.actions.launched.PORT_S", 0.0)
     machine = Machine()
     machine.listening = [{8000: 3}]
     outcome = await launched(machine)
