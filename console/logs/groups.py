@@ -48,7 +48,7 @@ class Groups:
         if head in (raised, 0) or kinds[head - 1] != Kind.TRACEBACK:
             return None
         head -= 1
-        rank = _rank(raw, head, raised)
+        rank = rank_word(raw, head) or rank_word(raw, raised)
         if rank is None:
             return None
         frames = (body_of(raw(number)) for number in range(head + 1, raised))
@@ -87,13 +87,12 @@ class Groups:
         ]
 
 
-def _rank(raw: Callable[[int], bytes], head: int, raised: int) -> str | None:
-    """Who raised it, as its own line or the one above the traceback says."""
-    for number in (head, raised):
-        found = RANK.findall(raw(number)[:160])
-        if found:
-            return " ".join(f"{a.decode()}{(b or c or d).decode()}" for a, b, c, d in found[:3])
-    return None
+def rank_word(raw: Callable[[int], bytes], line: int) -> str | None:
+    """The rank that a line names near its start, as ``TP3`` or ``rank3``."""
+    found = RANK.findall(raw(line)[:160])
+    named = [hit for hit in found[:3] if hit[0]] or found[:1]  # "rank3 | [... TP3]" says it twice
+    words = (f"{a.decode() or 'rank'}{(b or c or d).decode()}" for a, b, c, d in named)
+    return " ".join(dict.fromkeys(words)) or None
 
 
 def spoken(ranks: Sequence[str]) -> str:
@@ -107,10 +106,9 @@ def spoken(ranks: Sequence[str]) -> str:
         word, number = numbers[at]
         while end + 1 < len(numbers) and numbers[end + 1] == (word, numbers[end][1] + 1):
             end += 1
-        name = word or "rank "
         if end - at < 2:
-            out += [f"{name}{n}" for _, n in numbers[at : end + 1]]
+            out += [f"{word}{n}" for _, n in numbers[at : end + 1]]
         else:
-            out.append(f"{name}{number}-{name}{numbers[end][1]}")
+            out.append(f"{word}{number}-{word}{numbers[end][1]}")
         at = end + 1
     return " ".join(out)

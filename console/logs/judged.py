@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
+from console.logs.groups import rank_word
 from console.logs.lines import Kind
 from console.logs.store import LogStore
 from console.model import Diagnosis
@@ -20,12 +21,13 @@ class Judged:
     diagnosis: Diagnosis
     root: int | None
     victims: frozenset[int]
+    rank: str = ""
 
     @property
     def who(self) -> str:
         """The root in a few words: rank and type."""
         root = self.diagnosis.root
-        return " ".join(filter(None, (root.rank, root.type.rpartition(".")[2]))) if root else ""
+        return " ".join(filter(None, (self.rank, root.type.rpartition(".")[2]))) if root else ""
 
     @property
     def span(self) -> tuple[int, int]:
@@ -59,7 +61,8 @@ def judged(diagnosis: Diagnosis, first: int, store: LogStore) -> Judged | None:
     same = {at} if group is None else set(store.groups.lines(group))
     victims = (first + number - 1 for number in diagnosis.victim_lines)
     at = group.first if group is not None else at
-    return Judged(diagnosis, at, frozenset(n for n in victims if n not in same))
+    rank = (root.rank if root else "") or (rank_word(store.raw, at) if at is not None else "")
+    return Judged(diagnosis, at, frozenset(n for n in victims if n not in same), rank or "")
 
 
 def next_stop(

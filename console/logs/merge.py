@@ -67,6 +67,7 @@ class _Part:
     records: deque[_Record] = field(default_factory=deque)
     rest: bytes = b""
     shown: bytes = b""  # of ``rest``, where it stands as the live line
+    told: bytes = b""  # of ``rest``, what was shown of it last
     grown_at: float = 0.0
     stamp: float = 0.0
     behind: bool = True
@@ -186,18 +187,16 @@ class Merger:
         open_ = [
             part
             for part in self._parts.values()
-            if part.rest and not part.records
+            if part.rest and not part.records and part.rest != part.told
             and (b"\r" in part.rest or part.shown or now - part.grown_at >= HOLD_S)
         ]  # fmt: skip
         if not open_:
             return b""
         part = max(open_, key=lambda part: part.grown_at)
-        if part is self._live and part.shown == part.rest:
-            return b""
         head = b""
         if self._live is not None and self._live is not part:
             self._live.shown, head = b"", b"\n"
-        self._live, part.shown = part, part.rest
+        self._live, part.shown, part.told = part, part.rest, part.rest
         return head + b"\r" + part.label + part.rest.replace(b"\r", b"")
 
 

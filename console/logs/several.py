@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from console.errors import HostError
 from console.logs.follower import WRITTEN_BYTES, LogFollower
 from console.logs.merge import Merger, labels, merge, stamp_of
+from console.logs.store import EVENTS
 from console.logs.turns import TURNS
 from console.phases import PhaseMachine
 from console.remote import Cursor, HostFileError, LogChunk, LogSource, Remote
@@ -115,7 +116,9 @@ class _Reading:
                 now = time.monotonic()
                 self.gap_bytes += chunk.gap_bytes
                 if chunk.event:
-                    self.merger.note(name, f"{name}: log {chunk.event}", now)
+                    self.merger.note(
+                        name, f"{name}: log {EVENTS.get(chunk.event, chunk.event)}", now
+                    )
                 self.lag[name] = chunk.lag_bytes
                 self.merger.feed(name, chunk.data, now, behind=chunk.lag_bytes > 0)
                 self.news.set()

@@ -24,6 +24,15 @@ BLOCK = 256 * 1024
 MAX_LINE = 64 * 1024
 """Bytes of a line that are kept; the rest is counted in a marker."""
 
+EVENTS = {
+    "rotated": "rotated; this is the next file",
+    "truncated": "emptied",
+    "refilled": "emptied and written anew",
+    "missing": "is not there",
+    "binary": "begins with a hole of NUL bytes, left out",
+}
+"""What happened to a file, in words."""
+
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Protocol
 
 from console.errors import SpecopsError
-from console.logs.store import LogStore
+from console.logs.store import EVENTS, LogStore
 from console.logs.turns import TURNS
 from console.remote import LogChunk, LogSource
 from widgets.log_view import LogView
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 DRAW_S = 0.05
 """Shortest time between two drawings of a log that pours in."""
+
+DRAW_WORK_S = 0.03
+"""CPU time between two drawings of a log that pours in; drawing takes a third of that."""
+
+SLOWEST_S = 0.3
+"""A log that pours in is drawn at least so often, however slow the machine."""
 
 PIECE = 32 * 1024
 """Bytes taken in at a time: a chunk of any size never holds the event loop."""
@@ -48,6 +54,8 @@ class Following:
         self._source: tuple[str, LogSource] | None = None
         self._task: asyncio.Task[None] | None = None
         self._due = False
+        self._more = False  # more came since the drawing was asked for
+        self._drawn = (0.0, 0.0)  # CPU time and time of the last drawing
         self.lag_bytes: int | None = None
         """How far the host's log was ahead of the last chunk; ``None`` before the first."""
 
@@ -75,21 +83,18 @@ class Following:
         store = view.store
         if self._last_lines is not None:
             await asyncio.sleep(SETTLE_S)
-        drawn = 0.0
         try:
             async for chunk in tail(host, source, last_lines=self._last_lines):
                 self.lag_bytes = chunk.lag_bytes
                 if chunk.gap_bytes:
                     store.gap(chunk.gap_bytes)
                 if chunk.event:
-                    store.note(f"log {safe(chunk.event)}")
+                    store.note(f"log {safe(EVENTS.get(chunk.event, chunk.event))}")
+                self._more = True
+                self._later(view)
                 for at in range(0, len(chunk.data), PIECE):
                     store.append(chunk.data[at : at + PIECE])
-                    if time.monotonic() - drawn >= DRAW_S:
-                        view.changed()
-                        drawn = time.monotonic()
                     await TURNS.give()
-                self._later(view)
         except SpecopsError as error:
             store.note(f"log lost: {safe(str(error))}")
             self._screen.report(error)
@@ -98,11 +103,17 @@ class Following:
                 view.changed()
 
     def _later(self, view: LogView) -> None:
-        """One drawing after the last chunk of a burst."""
+        """One drawing for all that comes within a moment."""
         if not self._due:
-            self._due = True
+            self._due, self._more = True, False
             view.set_timer(DRAW_S, lambda: self._draw(view))
 
     def _draw(self, view: LogView) -> None:
+        """Draw, or where more keeps coming and the machine is slow, take that in first."""
         self._due = False
+        worked, waited = time.thread_time() - self._drawn[0], time.monotonic() - self._drawn[1]
+        if self._more and worked < DRAW_WORK_S and waited < SLOWEST_S:
+            self._later(view)
+            return
+        self._drawn = (time.thread_time(), time.monotonic())
         view.changed()

@@ -67,7 +67,7 @@ def cause_lines(verdict: Judged | None, width: int) -> list[Line]:
     root = found.root
     if root is not None:
         place = f"{root.file.rpartition('/')[2]}:{root.line}" if root.file else ""
-        head = " ".join(filter(None, ("✖", root.rank, root.type.rpartition(".")[2], place)))
+        head = " ".join(filter(None, ("✖", verdict.rank, root.type.rpartition(".")[2], place)))
         said = found.explanation or root.message.strip().partition("\n")[0]
     else:
         head, said = f"✖ {found.category}", found.summary

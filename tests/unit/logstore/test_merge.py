@@ -110,6 +110,7 @@ def test_a_bar_is_one_live_line_until_another_log_writes() -> None:
         assert b"%d/100" % percent in store.raw(0)
     merger.feed("b", line(9, "other") + b"\n", now)
     store.append(merger.take(now + HOLD_S))
+    assert len(store) == 2, "what has not changed is not shown again"
     merger.feed("a", b"\r 100%|###| 100/100 [00:01<00:00,  1.0it/s]\n", now + 1)
     store.append(merger.take(now + 1 + HOLD_S))
     shown = [store.raw(number) for number in range(len(store))]
