@@ -23,12 +23,12 @@ from console import styles
 from console.config import Config
 from console.config.presets import Presets, load_presets
 from console.errors import SpecopsError
-from console.keys import KeyMap, complete
+from console.keys import KeyMap
 from console.model import HostView
 from console.notices import Notice, Notices
 from console.screens.base import Place, keyed
 from console.screens.benching import Benching
-from console.screens.commands import CommandLine, names
+from console.screens.commands import CommandLine
 from console.screens.doing import Doing
 from console.screens.places import Places
 from console.screens.ports import ActionsPort, FleetPort, Player
@@ -289,10 +289,6 @@ class SpecopsApp(App[None], inherit_bindings=False):
     def history_of(self, what: str) -> list[str]:
         """Lines typed before, newest first."""
         return self._lines.setdefault(what, [])
-
-    def complete(self, text: str) -> list[str]:
-        """What a ``:`` line may go on to."""
-        return complete(text, names(self))
 
     def made(self, screen: type[Any], *args: Any, **kwargs: Any) -> Any:
         """A screen with the bindings of the table."""

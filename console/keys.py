@@ -7,7 +7,7 @@ action at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from console.errors import ConfigError
@@ -290,14 +290,6 @@ OWN_WORDS: Mapping[str, str] = {
     "q": "quit",
 }
 """The words that only ``:`` knows."""
-
-
-def complete(line: str, names: Iterable[str]) -> list[str]:
-    """What a ``:`` line may go on to: command words first, then the names of hosts and servers."""
-    words = line.split(" ")
-    head, last = words[:-1], words[-1]
-    pool = names if head else (*CLI_WORDS, *OWN_WORDS)
-    return [" ".join([*head, word]) for word in pool if word.startswith(last) and word != last]
 
 
 def document() -> str:

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 COMMAND_S = 60.0
 RECONNECT_S = 2.0
 LOOKING = frozenset(
-    {"status", "zombies", "preflight", "logs", "diagnose", "runs", "presets", "config", "doctor"}
-)
+    {"status", "zombies", "preflight", "logs", "diagnose", "runs", "presets", "config", "doctor",
+     "report", "adopt"}
+)  # fmt: skip
 """Commands that may be typed after ``:`` as they are; what changes a host goes through a dialog."""
 CHANGING = frozenset({"save", "init", "--purge", "-f"})
 

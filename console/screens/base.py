@@ -7,6 +7,7 @@ console has no dangerous binding at all and remapped keys need nothing else.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from textual.app import ComposeResult
@@ -14,14 +15,18 @@ from textual.binding import Binding
 from textual.containers import Container
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.widgets import Input
 
 from console.errors import SpecopsError
 from console.keys import KeyMap, key_name
 from console.model import HostView, ServerState
+from console.screens.completing import complete, hint
 from console.screens.playing import Playing
 from widgets.keybar import KeyBar
 from widgets.paint import Line, Lines, fit, line, width_of, wrap
 from widgets.prompt import Prompt
+from widgets.table import cell
+from widgets.words import safe
 
 LEAST = (60, 15)
 """Columns and rows below which a plain notice stands in place of broken tables."""
@@ -176,7 +181,8 @@ class Place(Playing):
         """Show an input line above the key bar and give it the keys."""
         self.dismiss_prompt()
         self._asking = prompt
-        self.mount(prompt, before=self.query_one("#notice"))
+        hint = Lines([line((f" {prompt.what} {prompt.placeholder}", "dim"))], id="hint")
+        self.mount(hint, prompt, before=self.query_one("#notice"))
         prompt.focus()
 
     def dismiss_prompt(self) -> None:
@@ -184,7 +190,27 @@ class Place(Playing):
         if self._asking is not None:
             self.set_focus(None)
             self._asking.remove()
+            self.query("#hint").remove()
             self._asking = None
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Another letter after ``:``: what it may go on to."""
+        if event.input is self._asking and self._asking.what == ":":
+            self._show_hint(event.value)
+
+    def _show_hint(self, text: str) -> None:
+        """The words that may come next, as many as fit; of a single one what it does."""
+        offers = hint(self.specops, text)
+        spans: Line = line((" : ", "key"))
+        if len(offers) == 1:
+            spans = line((f" : {offers[0][0]}", "key"), (f"  {safe(offers[0][1])}", "dim"))
+        else:
+            spans = (*spans, *((f"{safe(word)}  ", "plain") for word, _ in offers))
+        for shown in self.query("#hint").results(Lines):
+            width = max(10, self.size.width)
+            shown.show(
+                [cell(spans, width)] if sum(width_of(t) for t, _ in spans) > width else [spans]
+            )
 
     def on_prompt_given(self, event: Prompt.Given) -> None:
         """An input line was sent or given up."""
@@ -214,8 +240,9 @@ class Place(Playing):
     def action_command(self) -> None:
         """``:``."""
         app = self.specops
-        self.ask(Prompt(":", value="", placeholder="command", history=app.history_of(":"),
-                        complete=app.complete))  # fmt: skip
+        self.ask(Prompt(":", value="", placeholder="any command; Tab completes, ↑ recalls",
+                        history=app.history_of(":"), complete=partial(complete, app)))  # fmt: skip
+        self._show_hint("")
 
     def action_back(self) -> None:
         """Esc: one place back, never out."""

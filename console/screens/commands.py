@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from console.errors import SpecopsError, UsageError
 from console.keys import BY_ID, CLI_WORDS, OWN_WORDS
+from console.screens.completing import CHANGES_FILES, NEVER_END
 from console.text import lines
 
 if TYPE_CHECKING:
     from console.app import SpecopsApp
-
-_LIVE = {"watch", "console", "serve", "exporter"}
-"""Commands that do not end by themselves: the console's own screens show the same."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -65,7 +62,14 @@ class CommandLine:
         elif word == "logs" and len(rest) == 1:
             server = self._app.config.server(rest[0])
             self._app.places.log(server.host, server.name)
-        elif word in CLI_WORDS and word not in _LIVE:
+        elif word == "watch" and len(rest) == 1:
+            server = self._app.config.server(rest[0])
+            self._app.places.server(server.host, server.name)
+        elif word in NEVER_END:
+            raise UsageError(f"{word} {NEVER_END[word]}", place=":", hint="run it in a shell")
+        elif word in CHANGES_FILES and self._app.read_only and "--dry-run" not in rest:
+            self._app.say(f"{word}: this console is read-only", "warn")
+        elif word in CLI_WORDS:
             self._app.run_worker(self._show(text), group="command", exit_on_error=False)
         else:
             raise UsageError(f"no command '{word}'", place=":", hint=_near(word))
@@ -153,8 +157,3 @@ def _near(word: str) -> str:
     from console.config import nearest  # noqa: PLC0415 - imports yaml's reader
 
     return nearest(word, [*CLI_WORDS, *OWN_WORDS])
-
-
-def names(app: SpecopsApp) -> Iterable[str]:
-    """What completion offers after the command word."""
-    return (*app.config.servers, *app.config.hosts)

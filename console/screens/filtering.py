@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from console import query
 from console.errors import SpecopsError
 from console.screens.base import Movable, Place
+from widgets.paint import Lines, fit, line
 from widgets.prompt import Prompt
 from widgets.table import Table
 
@@ -71,6 +72,10 @@ class TablePlace(Place, Generic[T]):
         """``/``."""
         history = self.specops.history_of(f"{self.SCOPE}/")
         self.ask(Prompt("/", value=self.wanted, placeholder=self.HINT, history=history))
+        rows = self.all_rows()
+        fields = ", ".join(self.facts(rows[0])) if rows else ""
+        text = fit(f" / words must all match, !word none; fields: {fields}", self.size.width)
+        self.query_one("#hint", Lines).show([line((text.rstrip(), "dim"))])
 
     def given(self, what: str, text: str | None) -> None:
         """A filter, checked before it is taken."""
