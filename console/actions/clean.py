@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from console.actions.steps import Context, Outcome
 from console.model import Artefact, ProcessId, Snapshot, Step, StepKind, Zombie, ZombieKind
+from console.zombies.resources import made_by_servers
 
 REMOVABLE = ("shm", "socket", "lock")
 
@@ -46,8 +47,13 @@ def plan_clean(
 
 
 def _only_by(artefact: Artefact, pids: set[int]) -> bool:
-    """A segment held by processes of the kill and by nobody else."""
-    return artefact.type == "shm" and bool(artefact.holders) and set(artefact.holders or ()) <= pids
+    """A segment of a server's libraries held by processes of the kill and by nobody else.
+
+    A server also maps what is not its own: weights that somebody copied into memory, say.
+    """
+    if artefact.type != "shm" or not made_by_servers(artefact.path):
+        return False
+    return bool(artefact.holders) and set(artefact.holders or ()) <= pids
 
 
 async def clean_step(step: Step, context: Context) -> Outcome:

@@ -6,11 +6,14 @@ import base64
 import binascii
 import os
 import stat as stats
+import time
 from typing import Any
 
 from console.agent import artefacts, machine
 from console.agent.calls import Call, VerbError, Verbs
 from console.agent.files import absolute
+
+CLOCK_S = 1.0
 
 
 def replace(path: str, data: bytes, mode: int) -> None:
@@ -65,6 +68,10 @@ def _remove_one(item: dict[str, Any], holders: artefacts.Holders) -> str:
         return "already gone"
     if (info.st_dev, info.st_ino) != (item.get("device"), item.get("inode")):
         return "it is another file now"
+    age = time.time() - max(info.st_mtime, info.st_ctime)
+    # Segments are written to by those that are killed, and their numbers are not used again.
+    if kind != "shm" and age + CLOCK_S < float(item.get("age_s") or 0.0):
+        return "it has changed since it was looked at"  # or is a new file with the old number
     if info.st_uid != item.get("uid"):
         return "its owner has changed"
     if os.geteuid() not in (0, info.st_uid):

@@ -10,13 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import PurePosixPath
 from typing import Literal
 
 from console.model import Process, Run, Server, Snapshot
+from console.zombies.roles import Part, flag, role
 
 How = Literal["run", "unit", "container", "port", "argv", "nothing"]
 
 ENTRIES = ("sglang.launch_server", "eagle3.launch_server", "vllm.entrypoints", "launch_server.py")
+ENGINES = {
+    "sglang.launch_server": "sglang",
+    "eagle3.launch_server": "bundled",
+    "vllm.entrypoints": "vllm",
+}
 TITLES = ("sglang::", "eagle3::", "VLLM::")
 DEFAULT_PORTS = {"sglang": 30000, "bundled": 30000, "vllm": 8000}
 
@@ -42,6 +49,7 @@ class Found:
 
 def find(server: Server, runs: Iterable[Run], snapshot: Snapshot) -> Found:
     """The processes of one server on one host."""
+    runs = tuple(runs)
     own = [run for run in runs if run.server == server.name]
     newest = max(own, key=lambda run: run.launched_at, default=None)
     living = [p for p in snapshot.processes if p.state not in ("Z", "X") or len(p.task_states) > 1]
@@ -49,17 +57,46 @@ def find(server: Server, runs: Iterable[Run], snapshot: Snapshot) -> Found:
         members = _of_run(run, living)
         if members:
             return Found("run", run, _main(run, server, members, snapshot), members)
+    others = {run.run_id for run in runs if run.server != server.name}
+    strangers = {p.id for p in living if p.run_id in others or not _may_be(server, p)}
+    unknown = [p for p in living if p.id not in strangers]
     for how, members in (
         ("unit", _of_unit(server, living)),
         ("container", _of_container(server, living)),
-        ("port", _at_port(server, living, snapshot)),
-        ("argv", _by_argv(server, living)),
+        ("port", _at_port(server, unknown, snapshot)),
+        ("argv", _by_argv(server, unknown)),
     ):
         if members:
             main = _main(None, server, members, snapshot)
             of = next((r for r in own if r.run_id == (main.run_id if main else None)), None)
             return Found(how, of, main, members)  # type: ignore[arg-type]
     return Found("nothing", newest)
+
+
+def _may_be(server: Server, process: Process) -> bool:
+    """Whether nothing in its command line says that it is another server's: engine or model.
+
+    What is found by its port alone is stopped by that server's name, so a stranger that has taken
+    the port must not pass for it.
+    """
+    engine = _launched(process)
+    if engine is None:
+        return True
+    if engine != server.engine:
+        return False
+    model = flag(process.argv, "--model-path", "--model")
+    if model is None or not (model.startswith("/") and server.model.startswith("/")):
+        return True  # a name and a path may mean the same
+    return PurePosixPath(model) == PurePosixPath(server.model)
+
+
+def _launched(process: Process) -> str | None:
+    """The engine that the command line starts, whatever its interpreter is called."""
+    part = role(process)
+    if part is not None:
+        return part.engine if part.part is Part.LAUNCHER else None
+    words = [word for word in process.argv if word.startswith(tuple(ENGINES))]
+    return next((e for entry, e in ENGINES.items() if words and words[0].startswith(entry)), None)
 
 
 def _of_run(run: Run, living: Sequence[Process]) -> tuple[Process, ...]:

@@ -149,9 +149,13 @@ def dead(process: Process) -> bool:
 
 
 def own_cgroup(process: Process) -> bool:
-    """Whether its cgroup was made for its run alone: a unit named ``specops-…``."""
+    """Whether its cgroup was made for its run alone: a unit that has the run's id in its name.
+
+    The name alone would do for the unit that a console or an exporter of ours runs in.
+    """
     leaf = process.cgroup.rstrip("/").rsplit("/", 1)[-1]
-    return leaf.startswith("specops-") and leaf.endswith((".service", ".scope"))
+    own = {f"specops-{process.run_id}{kind}" for kind in (".service", ".scope")}
+    return process.run_id is not None and leaf in own
 
 
 def _may_join(process: Process, scope: Scope, lines: set[tuple[str, ...]], veto: Veto) -> bool:

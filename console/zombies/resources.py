@@ -11,7 +11,7 @@ from console.zombies.evidence import Case, ago, mib, of_process, of_resource, re
 from console.zombies.world import Instance, World
 
 _LEFT = re.compile(
-    r"nccl-|psm_|torch_|sem\.mp-|sem\.loky-|sgl_shm_|multi_tokenizer_args_|sglang_loads_"
+    r"nccl-|psm_|torch_\d+_|sem\.mp-|sem\.loky-|sgl_shm_|multi_tokenizer_args_|sglang_loads_"
     r"|cuda\.shm\.|vllm_offload_|__KMP_REGISTERED_LIB_|eagle3_|specops_"
 )
 """Names under /dev/shm that NCCL, multiprocessing, torch, SGLang, vLLM, CUDA and OpenMP make."""
@@ -87,12 +87,21 @@ def leftovers(world: World) -> Iterator[Zombie]:
     for artefact in world.snapshot.artefacts:
         if artefact.type == "port":
             continue
-        if artefact.type == "shm" and not _LEFT.match(artefact.path.rsplit("/", 1)[-1]):
+        if artefact.type == "shm" and not made_by_servers(artefact.path):
             continue
         if artefact.holders:
             continue  # in use
         yield _leftover(artefact, world)
     yield from _ports(world)
+
+
+def made_by_servers(path: str) -> bool:
+    """Whether a segment has a name that servers' libraries give: nothing else there is litter.
+
+    They make theirs right in /dev/shm; what lies in a folder below it (weights, say) was put there.
+    """
+    folder, _, name = path.rpartition("/")
+    return folder == "/dev/shm" and _LEFT.match(name) is not None  # noqa: S108 - compared
 
 
 def _leftover(artefact: Artefact, world: World) -> Zombie:

@@ -103,3 +103,21 @@ def test_what_a_server_looks_like() -> None:
     assert argv_port(process(1, "sglang", "serve"), "sglang") == 30000
     assert argv_port(process(1, "vllm", "serve", "m", "--port=9"), "vllm") == 9
     assert argv_port(process(1, "sglang::scheduler_TP0"), "sglang") is None
+
+
+def test_a_server_of_another_name_at_the_same_port_is_not_this_one() -> None:
+    other = replace(run("r9", 10), server="k26")
+    launcher = process(10, *LAUNCH, run_id="r9")
+    assert not find(SERVER, [other], snapshot(launcher, listening={30000: 10})).alive
+
+
+def test_another_engine_or_another_model_at_the_port_is_somebody_elses() -> None:
+    vllm = process(10, "/py", "-m", "vllm.entrypoints.openai.api_server", "--port", "30000")
+    model = process(11, *(word if word != "/m" else "/theirs" for word in LAUNCH))
+    for stranger in (vllm, model):
+        found = find(SERVER, [], snapshot(stranger, listening={30000: stranger.id.pid}))
+        assert not found.alive
+    same = process(12, *(word if word != "/m" else "/m/" for word in LAUNCH))
+    assert find(SERVER, [], snapshot(same, listening={30000: 12})).alive
+    by_name = process(13, *(word if word != "/m" else "org/m" for word in LAUNCH))
+    assert find(SERVER, [], snapshot(by_name, listening={30000: 13})).alive

@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from console.session import Session
@@ -49,3 +50,22 @@ async def test_a_lock_of_another_program_is_no_leftover(session: Session) -> Non
     finally:
         mine.unlink()
         other.unlink()
+
+
+async def test_a_new_file_with_the_number_of_an_old_one_stays(session: Session) -> None:
+    """A lock that a build has just made may have got the number of the stale one it replaces."""
+    path = Path(f"/tmp/triton-{os.getpid()}.lock")
+    try:
+        path.touch()
+        then = path.stat().st_mtime - 7200
+        os.utime(path, (then, then))
+        found = {item.path: item for item in (await session.snapshot(artefacts=True)).artefacts}
+        # What the plan remembers of the old one: the same device and number, two hours of age.
+        old = replace(found[str(path)], age_s=7200.0)
+        ((_, why),) = await session.remove([old])
+        assert why == "it has changed since it was looked at"
+        assert path.exists()
+        ((_, why),) = await session.remove([found[str(path)]])
+        assert (why, path.exists()) == ("", False)
+    finally:
+        path.unlink(missing_ok=True)

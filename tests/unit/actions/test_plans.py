@@ -32,6 +32,7 @@ from console.model import (
     GpuProcess,
     Host,
     Plan,
+    ProcessId,
     Snapshot,
     Step,
     StepKind,
@@ -372,3 +373,14 @@ def test_codec_names_the_place_of_what_is_wrong() -> None:
         decode(GpuProcess, {"memory_mib": 1})
     with pytest.raises(ActionFailed, match=r"GpuProcess\.pid: wanted int"):
         decode(GpuProcess, {"pid": True, "memory_mib": 1})
+
+
+def test_weights_in_memory_that_a_killed_server_maps_stay() -> None:
+    """A segment of the server's libraries goes with it; what somebody put there does not."""
+    paths = ("/dev/shm/psm_1a2b3c4d", "/dev/shm/kimi/torch_1_x.safetensors", "/dev/shm/corpus.bin")
+    artefacts = tuple(
+        Artefact("shm", path, 0, "root", 1 << 20, 9e3, 1, 9, holders=(7,)) for path in paths
+    )
+    snapshot = Snapshot("b", 1.0, 0, (), artefacts=artefacts)
+    (step,) = plan_clean("h", snapshot, (), [ProcessId(7, 70, "b")])
+    assert [artefact.path for artefact in step.artefacts] == ["/dev/shm/psm_1a2b3c4d"]
