@@ -25,8 +25,6 @@ from console.text import clean
 from console.watch import probe
 
 PERCENTILES = (50, 90, 99)
-T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-"""Student's t, two-sided 95 %, for 1 to 10 degrees of freedom; beyond, the last is wide enough."""
 SILENT_S = 300.0
 """A request fails after so long without a byte; behind a long queue the first token takes long."""
 WARM_UP_S = 60.0
@@ -224,17 +222,40 @@ class Ratio:
         return self.low > 1.0 or self.high < 1.0
 
 
-def compare(pairs: Sequence[tuple[float, float]]) -> Ratio | None:
+def compare(pairs: Sequence[tuple[float, float]], *, comparisons: int = 1) -> Ratio | None:
     """Throughput of the second over the first, from alternating rounds.
 
     Student's interval over the logarithms of the ratios, so that swapping the two gives the
     reciprocal. Rounds cost a relaunch and are few: resampling three of them would call one chance
-    result in four a difference. ``None`` below two pairs: one round says nothing of the noise.
+    result in four a difference. ``comparisons`` made side by side widen each interval so that all
+    of them hold together at 95 % (Bonferroni): of twenty equal presets one would seem different.
+    ``None`` below two pairs: one round says nothing of the noise.
     """
     if len(pairs) < 2 or any(a <= 0 or b <= 0 for a, b in pairs):
         return None
     logs = [math.log(b / a) for a, b in pairs]
     mean = statistics.fmean(logs)
-    t = T_95[min(len(logs) - 1, len(T_95)) - 1]
+    t = student_t(1 - 0.05 / comparisons, len(logs) - 1)
     half = t * statistics.stdev(logs) / math.sqrt(len(logs))
     return Ratio(math.exp(mean), math.exp(mean - half), math.exp(mean + half), len(pairs))
+
+
+def student_t(confidence: float, freedom: int) -> float:
+    """The two-sided quantile of Student's t: 12.706 for 95 % and one degree of freedom.
+
+    With t = sqrt(freedom) tan(angle) the density is cos(angle) to the power freedom - 1, which is
+    smooth, so Simpson's rule and halving are enough.
+    """
+    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(math.pi)
+
+    def inside(angle: float, steps: int = 200) -> float:
+        width = angle / steps
+        weights = (1 if i in (0, steps) else 4 if i % 2 else 2 for i in range(steps + 1))
+        parts = (w * math.cos(i * width) ** (freedom - 1) for i, w in enumerate(weights))
+        return 2 * scale * sum(parts) * width / 3
+
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if inside(middle) < confidence else (low, middle)
+    return math.sqrt(freedom) * math.tan(low)

@@ -33,20 +33,28 @@ ROUNDS = 3
 @click.option("--tokens", type=click.IntRange(2, 100_000), default=128,
               help="Tokens asked for in each request (128).")  # fmt: skip
 @click.option("--against", metavar="PRESET", help="Compare with this preset, in alternation.")
+@click.option("--sweep", metavar="P,Q,…", help="Measure under each of these presets; or all.")
 @click.option("--rounds", type=click.IntRange(2, 50), default=ROUNDS,
-              help=f"With --against: rounds of each ({ROUNDS}).")  # fmt: skip
-@click.option("--yes", is_flag=True, help="With --against: relaunch without asking.")
+              help=f"With --against or --sweep: rounds of each ({ROUNDS}).")  # fmt: skip
+@click.option("--fresh", is_flag=True, help="With --sweep: begin anew, do not go on with one.")
+@click.option("--yes", is_flag=True, help="With --against or --sweep: relaunch without asking.")
 @common()
-def bench(
-    cli: Cli, server: str, concurrency: str, per_worker: int, tokens: int,
-    against: str | None, rounds: int, yes: bool,
-) -> int:  # fmt: skip
+def bench(cli: Cli, server: str, concurrency: str, per_worker: int, tokens: int, **how: Any) -> int:
     """Measure a running server: tokens/s, time to first token, pace, accept length.
 
     --against relaunches it with the other preset and back, once a round, and ends with what ran
-    before. Results are kept on this machine with host, model and presets.
+    before. --sweep does so with several, each round in another order; interrupted, the same command
+    goes on with what is missing. Results are kept on this machine with host, model and presets.
     """
     load = Load(levels(concurrency), per_worker, tokens)
+    against, sweep, rounds, yes = (how[name] for name in ("against", "sweep", "rounds", "yes"))
+    if against is not None and sweep is not None:
+        raise UsageError("--against and --sweep together", hint="--sweep compares with its first")
+    if sweep is not None:
+        from console.cli.sweep import run_sweep
+
+        fresh = bool(how["fresh"])
+        return run_async(run_sweep(cli, server, load, sweep, rounds, yes=yes, fresh=fresh))
     if against is None:
         return run_async(_alone(cli, server, load))
     return run_async(_against(cli, server, load, against, rounds, yes=yes))
@@ -116,7 +124,7 @@ async def _against(cli: Cli, name: str, load: Load, other: str, rounds: int, *, 
         confirm(f"Relaunch {name} {2 * rounds} times on {server.host}?", yes=yes)
         planner = Planner(remote, config, presets, audit.user)
         for choice in (first, second):  # before anything is stopped
-            await _checked(planner, server, choice)
+            await checked(planner, server, choice)
         measured: list[tuple[list[Level], list[Level]]] = []
         try:
             for turn in range(rounds):
@@ -129,7 +137,7 @@ async def _against(cli: Cli, name: str, load: Load, other: str, rounds: int, *, 
                     pair.append(found)
                 measured.append((pair[0], pair[1]))
         finally:
-            await _restore(config, planner, audit, server, first, quiet=cli.json)
+            await restore(config, planner, audit, server, first, quiet=cli.json)
     ratios = {
         count: compare([(a[i].tokens_per_s, b[i].tokens_per_s) for a, b in measured])
         for i, count in enumerate(load.concurrency)
@@ -151,11 +159,11 @@ async def relaunch(
     from console.actions.executor import raise_for
     from console.cli.serving_run import execute
 
-    plan = await _checked(planner, server, choice)
+    plan = await checked(planner, server, choice)
     raise_for(plan, await execute(planner.remote, config, audit, plan, quiet=quiet))
 
 
-async def _checked(planner: Planner, server: Server, choice: Choice) -> Plan:
+async def checked(planner: Planner, server: Server, choice: Choice) -> Plan:
     """The plan of a relaunch; ``PreflightFailed`` where the rules say that it would fail."""
     from console.planning.planner import Options
 
@@ -166,7 +174,7 @@ async def _checked(planner: Planner, server: Server, choice: Choice) -> Plan:
     return plan
 
 
-async def _restore(
+async def restore(
     config: Config, planner: Planner, audit: AuditLog, server: Server, first: Choice, *,
     quiet: bool,
 ) -> None:  # fmt: skip

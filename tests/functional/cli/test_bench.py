@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tests.functional.cli.conftest import Command, free_port
+from tests.functional.cli.test_serving import until
 
 METRICS = "sglang:spec_accept_length 2.5\nsglang:generation_tokens_total 100\n"
 
@@ -110,7 +111,7 @@ def test_two_presets_in_alternation(bundled: Command) -> None:
     against = ("bench", "one", "--against", "eagle3-1step", "--rounds", "2", "--tokens", "8")
     short = ("--concurrency", "1", "--requests", "1", "--json")
     assert bundled(*against, *short).code == 4  # it relaunches, so it asks
-    ran = bundled(*against, *short, "--yes")
+    ran = bundled(*against, *short, "--yes", bound_s=400)  # five relaunches
     assert ran.code == 0, ran.err
     (ratio,) = ran.json["ratios"]
     assert ratio["pairs"] == 2
@@ -119,3 +120,43 @@ def test_two_presets_in_alternation(bundled: Command) -> None:
     presets = [run["speculative"] for run in runs]
     assert presets == ["eagle3-3step", *["eagle3-1step", "eagle3-3step"] * 2, "eagle3-3step"]
     assert runs[0]["running"]  # ends with what ran before
+
+
+@pytest.mark.server
+def test_a_sweep_killed_goes_on_and_a_preset_that_cannot_serve_is_passed_over(
+    bundled: Command,
+) -> None:
+    saved = bundled("presets", "save", "half", "--kind", "speculative", "--from", "eagle3-tree",
+                    "--set", "speculative-num-steps", "--description", "no steps")  # fmt: skip
+    assert saved.code == 0, saved.err
+    assert bundled("launch", "one", "--yes", "--wait").code == 0
+    words = ("bench", "one", "--sweep", "eagle3-1step,eagle3-2step,half", "--rounds", "2",
+             "--concurrency", "1", "--requests", "1", "--tokens", "8", "--yes")  # fmt: skip
+    folder = bundled.folder / "operator" / "specops" / "bench"
+
+    def lines() -> list[dict[str, object]]:
+        (path,) = (folder / "sweeps").glob("one-*.jsonl")
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+    console = bundled.start(*words)
+    until(lambda: (folder / "here.jsonl").exists() or console.poll() is not None, 120)
+    until(lambda: len(lines()) > 1 or console.poll() is not None, 120)
+    console.kill()
+    console.communicate()
+    already = lines()
+
+    ran = bundled(*words, "--json", bound_s=400)
+    assert ran.code == 6, ran.err  # one of the presets could not be served
+    assert "going on with one-" in ran.err
+    assert [row["preset"] for row in ran.json["failed"]] == ["half"]
+    rows = {row["preset"]: row for row in ran.json["rows"]}
+    assert (rows["eagle3-1step"]["rounds"], rows["eagle3-2step"]["rounds"]) == (2, 2)
+    assert rows["half"]["rounds"] == 0
+    assert rows["eagle3-2step"]["ratio"]["pairs"] == 2
+    done = [(line["round"], line["preset"]) for line in lines() if "tokens_per_s" in line]
+    assert len(done) == len(set(done)) == 4  # nothing was measured twice
+    assert lines()[: len(already)] == already
+    assert lines()[-1] == {"end": True}
+    kept = [json.loads(line) for line in (folder / "here.jsonl").read_text().splitlines()]
+    assert {row["sweep"] for row in kept} == {ran.json["sweep"]}
+    assert bundled("status", "--json").json["hosts"][0]["servers"][0]["preset"] == "eagle3-3step"
