@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -364,7 +365,23 @@ def pinned(root: Path, package: str) -> str:
     return ""
 
 
+def variables(root: Path) -> list[str]:
+    """Every SGLANG_ or SGL_ name that stands anywhere in the engine's source."""
+    found: set[str] = set()
+    for path in root.rglob("*.py"):
+        found.update(
+            re.findall(r"\b(?:SGLANG|SGL)_[A-Z0-9_]*[A-Z0-9]\b", path.read_text("utf-8-sig"))
+        )
+    return sorted(found)
+
+
 ARGUMENTS = "server_args.py|arg_groups/*.py|arg_groups/*/*.py"
+
+
+@cache
+def lines_of(path: Path) -> list[str]:
+    """A file's lines; one is asked many times."""
+    return path.read_text(encoding="utf-8-sig").splitlines()
 
 
 def place(srt: Path, mark: str, files: str = ARGUMENTS, *, last: bool = False) -> str:
@@ -374,7 +391,7 @@ def place(srt: Path, mark: str, files: str = ARGUMENTS, *, last: bool = False) -
     """
     pattern = re.compile(mark)
     for path in (p for part in files.split("|") for p in sorted(srt.glob(part))):
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = lines_of(path)
         found = [number for number, text in enumerate(lines, 1) if pattern.search(text)]
         if found:
             return f"{path.relative_to(srt)}:{found[-1 if last else 0]}"

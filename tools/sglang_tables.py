@@ -105,6 +105,7 @@ def sglang_tables(folder: Path) -> str:
     options: dict[str, dict[str, dict[str, Any]]] = {}
     models: dict[str, dict[str, dict[str, Any]]] = {}
     methods: dict[str, dict[str, dict[str, Any]]] = {}
+    environ: dict[str, dict[str, dict[str, Any]]] = {}
     pins: dict[str, dict[str, dict[str, Any]]] = {}
     places: dict[str, list[str]] = {rule: [] for rule in marks()}
     for version in versions:
@@ -125,18 +126,21 @@ def sglang_tables(folder: Path) -> str:
             models[version][name]["unregistered"] = True
         found = source.quantisation(srt / "layers" / "quantization")
         methods[version] = {name: {"name": name, **facts} for name, facts in found.items()}
+        names = source.variables(root / "sglang")
+        environ[version] = {name: {"name": name} for name in names}
         package = source.pinned(root, "transformers")
         pins[version] = {"transformers": {"package": "transformers", "version": package}}
         for rule, mark in marks().items():
             given = {key: mark[key] for key in ("last",) if key in mark}
             files = mark.get("file", source.ARGUMENTS)
             places[rule].append(source.place(srt, mark["mark"], files, **given))
-        print(f"{version}: {len(options[version])} options, {len(names)} architectures")
+        print(f"{version}: {len(options[version])} options, {len(models[version])} architectures")
     lists = {
         "options": history(versions, options),
         "architectures": history(versions, models),
         "quantisation": history(versions, methods),
         "pins": history(versions, pins),
+        "variables": history(versions, environ),
         "sources": [{"rule": rule, "lines": lines} for rule, lines in places.items()],
     }
     return as_text({"note": NOTE, "versions": versions}, lists)

@@ -13,9 +13,11 @@ from console.preflight.rules import (
     algorithms,
     arguments,
     bundled,
+    conflicts,
     devices,
     draft,
     environment,
+    families,
     host,
     memory,
     parallel,
@@ -30,6 +32,7 @@ from console.text import clean
 
 _RULES: tuple[Callable[[Context], Iterator[Finding]], ...] = (
     arguments.rules,
+    conflicts.rules,
     parallel.rules,
     speculative.rules,
     algorithms.rules,
@@ -37,6 +40,7 @@ _RULES: tuple[Callable[[Context], Iterator[Finding]], ...] = (
     target.rules,
     quantisation.rules,
     devices.rules,
+    families.rules,
     draft.rules,
     weights.rules,
     memory.rules,

@@ -52,7 +52,7 @@ class Context:
     @property
     def sglang(self) -> bool:
         """Whether the engine reads SGLang's flags (SGLang itself, or the bundled one)."""
-        return self.command.engine != "vllm"
+        return not self.settings.foreign
 
     @property
     def bundled(self) -> bool:

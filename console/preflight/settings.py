@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Any
 
 from console.model import Change, Finding, Severity
 from console.preflight.command import LaunchCommand, is_flag
+from console.preflight.serve import is_diffusion, unwrapped
 from console.preflight.tables import Option, Table, Tables, option_spans, options_anywhere
+from console.preflight.values import convert
 from console.text import clean, is_secret_name
 
 # Flags that later versions dropped, and what to write instead ("" = nothing takes their place).
@@ -45,11 +45,6 @@ _VLLM = {
     "--gpu-memory-utilization": "mem-fraction-static",
 }
 
-_SUFFIXES = {
-    "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
-    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
-}  # fmt: skip
-
 
 class Unknown:
     """The value of a flag whose text holds a variable that is not resolved."""
@@ -68,6 +63,8 @@ class Settings:
 
     values: Mapping[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
+    foreign: bool = False
+    """Whether another server's parser reads them, of which nothing is known here."""
 
     def __contains__(self, key: str) -> bool:
         """Whether the flag is given at all, with a known value or not."""
@@ -101,9 +98,11 @@ class Settings:
 
 def resolve(command: LaunchCommand, tables: Tables) -> Settings:
     """The command's flags as the version's parser reads them, with what it would refuse."""
-    if command.engine == "vllm":
-        return _resolve_vllm(command)
-    return _Reader(tables).read(command)
+    if command.engine == "vllm" or is_diffusion(command):
+        return _resolve_foreign(command)
+    own, refused = unwrapped(command, tables)
+    read = _Reader(tables).read(own)
+    return Settings(read.values, (*refused, *read.findings))
 
 
 class _Reader:
@@ -167,6 +166,8 @@ class _Reader:
             if len(matches) == 1:
                 return self._one(name, matches[0])
             found.update({o.names: o for o in matches})
+        if found and self._unsure(bool(option_spans(name))) and option_spans(name):
+            return self._unknown(name)
         if found:
             names = ", ".join(sorted(o.names[0] for o in found.values())[:4])
             self._add(
@@ -312,37 +313,6 @@ class _Reader:
         self._add("flag-value", f"{name} {wrong}: the parser exits with code 2", fix, (name,))
 
 
-def convert(word: str, kind: str) -> tuple[Any, str]:
-    """A word as int, float, human-readable int or text; the second item says what is wrong."""
-    try:
-        if kind == "int":
-            return int(word), ""
-        if kind == "float":
-            return float(word), ""
-    except ValueError:
-        return None, "not a whole number" if kind == "int" else "not a number"
-    if kind == "json":
-        return word, not_json(word)
-    if kind == "upper":
-        return word.upper(), ""
-    if kind == "human_readable_int":
-        match = re.fullmatch(r"(-?\d+)(\.\d+)?(Ki|Mi|Gi|Ti|k|M|G|T)?", word.strip())
-        suffix = match[3] or "" if match else ""
-        if not match or (match[2] and (not suffix or suffix.endswith("i"))):
-            return None, "not a size such as 131072, 128k (times 1000) or 128Ki (times 1024)"
-        return int(Decimal(match[1] + (match[2] or "")) * _SUFFIXES[suffix]), ""
-    return word, ""
-
-
-def not_json(word: str) -> str:
-    """What keeps a word from being JSON, empty where nothing does."""
-    try:
-        json.loads(word)
-    except (ValueError, RecursionError) as error:
-        return f"not JSON ({str(error)[:60]})"
-    return ""
-
-
 def _take(words: list[str], option: Option | None, attached: bool) -> list[str]:
     """Removes and returns the words that belong to the flag just read."""
     if attached or (option is not None and option.values == 0):
@@ -368,8 +338,8 @@ def _some(items: list[str]) -> str:
     )
 
 
-def _resolve_vllm(command: LaunchCommand) -> Settings:
-    """Flags of vLLM by SGLang's names, without a table: nothing is refused here."""
+def _resolve_foreign(command: LaunchCommand) -> Settings:
+    """Flags of vLLM or of a diffusion server by SGLang's names: nothing is refused here."""
     values: dict[str, Any] = {}
     for name, words in command.flags:
         key = _VLLM.get(name, name.lstrip("-"))
@@ -381,7 +351,7 @@ def _resolve_vllm(command: LaunchCommand) -> Settings:
             values[key] = UNKNOWN
         else:
             values[key] = _guess(words[0])
-    return Settings(values)
+    return Settings(values, foreign=True)
 
 
 def _guess(word: str) -> Any:

@@ -200,6 +200,12 @@ def place(rule: str, version: str) -> str:
     return places().get(rule, {}).get(version, "")
 
 
+@cache
+def variables() -> frozenset[str]:
+    """The SGLANG_ and SGL_ names that any version reads."""
+    return frozenset(row["name"] for row in _read("sglang.json")["variables"])
+
+
 def _spans(rows: Iterator[list[str]]) -> list[tuple[str, str]]:
     """Runs that touch are joined."""
     known = versions()

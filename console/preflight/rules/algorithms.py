@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from console.model import Change, Finding
 from console.preflight.context import EAGLE_FAMILY, SPECULATIVE, Context, truthy
-from console.preflight.models import architecture
+from console.preflight.models import architecture, text_config
 from console.preflight.rules.speculative import effective_topk
 
 STEPS, TOPK, TOKENS = SPECULATIVE
+_NO_DRAFT = ("torch_native", "cutlass_mla", "wave", "dual_chunk_flash_attn")
 
 _EXTRA_BUFFER = frozenset(
     {
@@ -56,6 +57,7 @@ def draft_path(ctx: Context) -> Iterator[Finding]:
         return
     arch = architecture(ctx.target)
     if ctx.own_draft:
+        yield from no_draft_layer(ctx)
         return
     doubt = "" if arch else " unless the target holds its own draft layer (its config is unknown)"
     make = ctx.error if arch else ctx.warning
@@ -67,6 +69,20 @@ def draft_path(ctx: Context) -> Iterator[Finding]:
         "--speculative-draft-model-path",
         "--speculative-algorithm",
     )
+
+
+def no_draft_layer(ctx: Context) -> Iterator[Finding]:
+    """A checkpoint of a class that may hold a draft layer, and says that it holds none."""
+    if text_config(ctx.target or {}).get("num_nextn_predict_layers") == 0:
+        yield ctx.error(
+            "spec-draft-path",
+            f"--speculative-algorithm {ctx.algorithm} without --speculative-draft-model-path takes "
+            "the draft from the target, whose config.json says num_nextn_predict_layers 0: loading "
+            "it fails after the target has loaded",
+            "name a draft model, or serve it without speculation",
+            "--speculative-draft-model-path",
+            "--speculative-algorithm",
+        )
 
 
 def rejection_sampling(ctx: Context) -> Iterator[Finding]:
@@ -224,6 +240,25 @@ def recurrent(ctx: Context) -> Iterator[Finding]:
     )
 
 
+def draft_attention(ctx: Context) -> Iterator[Finding]:
+    """Attention backends in which no draft is made."""
+    keys = ("speculative-draft-attention-backend", "decode-attention-backend", "attention-backend")
+    key = next((k for k in keys if ctx.settings.text(k)), None)
+    backend = ctx.settings.text(key) if key else None
+    without = _NO_DRAFT if ctx.since("0.5.10") else (*_NO_DRAFT, "fa4")
+    refused = without if ctx.algorithm in EAGLE_FAMILY else ("torch_native",)
+    if key and backend in refused and ctx.algorithm in (*EAGLE_FAMILY, "NGRAM"):
+        yield ctx.error(
+            "spec-attention",
+            f"--speculative-algorithm {ctx.algorithm} has no attention backend {backend}: the "
+            "start fails after the target has loaded",
+            "use flashinfer, fa3 or triton",
+            f"--{key}",
+            "--speculative-algorithm",
+            change=Change(flags={key: None}),
+        )
+
+
 def backends(ctx: Context) -> Iterator[Finding]:
     """S25: backends without speculative decoding."""
     if ctx.settings.text("attention-backend") == "flex_attention":
@@ -234,6 +269,7 @@ def backends(ctx: Context) -> Iterator[Finding]:
             "--attention-backend",
             change=Change(flags={"attention-backend": None}),
         )
+    yield from draft_attention(ctx)
     runner = ctx.settings.text("speculative-moe-runner-backend")
     if ctx.source("spec-moe-runner") and runner == "flashinfer_trtllm":
         yield ctx.error(

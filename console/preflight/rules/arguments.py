@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from console.model import Change, Finding
 from console.preflight.context import Context
-from console.preflight.settings import Settings, not_json
+from console.preflight.values import not_json
 
 
 def rules(ctx: Context) -> Iterator[Finding]:
@@ -15,7 +14,6 @@ def rules(ctx: Context) -> Iterator[Finding]:
     yield from ctx.settings.findings
     yield from version_note(ctx)
     if ctx.sglang and not ctx.bundled:
-        yield from conflicts(ctx)
         yield from chunked_prefill(ctx)
         yield from memory_fraction(ctx)
         yield from json_flags(ctx)
@@ -32,6 +30,13 @@ def version_note(ctx: Context) -> Iterator[Finding]:
             "engine-vllm",
             "vLLM's own flags are not known here; files, memory, ports and variables are checked",
             "have vLLM check its flags itself",
+        )
+    elif ctx.settings.foreign:
+        yield ctx.info(
+            "engine-diffusion",
+            "the flags of SGLang's server for images and video are not known here; files, ports "
+            "and variables are checked",
+            "have it check its flags itself",
         )
     elif ctx.tables.note:
         yield ctx.info(
@@ -65,106 +70,6 @@ def unresolved(ctx: Context) -> Iterator[Finding]:
             "put them on the line to have them checked",
             "--config",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """Flags that the engine refuses together."""
-
-    rule: str
-    applies: Callable[[Settings], bool]
-    message: str
-    fix: str
-    flags: tuple[str, ...]
-
-
-def _negative(key: str, least: float = 0) -> Callable[[Settings], bool]:
-    return lambda s: (value := s.number(key)) is not None and value < least
-
-
-CONFLICTS = (
-    Conflict(
-        "hicache-radix",
-        lambda s: s.on("enable-hierarchical-cache") and s.on("disable-radix-cache"),
-        "--enable-hierarchical-cache extends the radix cache that --disable-radix-cache removes",
-        "keep one of the two",
-        ("--enable-hierarchical-cache", "--disable-radix-cache"),
-    ),
-    Conflict(
-        "dp-lm-head",
-        lambda s: (
-            s.on("enable-dp-lm-head")
-            and (s.integer("dp-size", 1) or 1) > 1
-            and not (s.on("enable-dp-attention") or "attn-dp-size" in s)
-        ),
-        "--enable-dp-lm-head with --dp-size above 1 needs --enable-dp-attention",
-        "add --enable-dp-attention, or remove --enable-dp-lm-head",
-        ("--enable-dp-lm-head",),
-    ),
-    Conflict(
-        "base-gpu-id",
-        _negative("base-gpu-id"),
-        "--base-gpu-id is below 0",
-        "give the index of the first GPU to use",
-        ("--base-gpu-id",),
-    ),
-    Conflict(
-        "gpu-id-step",
-        _negative("gpu-id-step", 1),
-        "--gpu-id-step is below 1",
-        "use 1, or 2 for every second GPU",
-        ("--gpu-id-step",),
-    ),
-    Conflict(
-        "metrics-file-dir",
-        lambda s: s.on("export-metrics-to-file") and "export-metrics-to-file-dir" not in s,
-        "--export-metrics-to-file needs --export-metrics-to-file-dir",
-        "add --export-metrics-to-file-dir FOLDER",
-        ("--export-metrics-to-file",),
-    ),
-    Conflict(
-        "two-batch-overlap",
-        lambda s: (
-            s.on("enable-two-batch-overlap")
-            and (s.text("moe-a2a-backend") or "none") == "none"
-            and not s.on("enable-deepep-moe")
-        ),
-        "--enable-two-batch-overlap needs an expert all-to-all backend; --moe-a2a-backend is none",
-        "add --moe-a2a-backend deepep, or remove --enable-two-batch-overlap",
-        ("--enable-two-batch-overlap", "--moe-a2a-backend"),
-    ),
-    Conflict(
-        "compile-padding",
-        lambda s: s.on("disable-cuda-graph-padding") and s.on("enable-torch-compile"),
-        "--disable-cuda-graph-padding with --enable-torch-compile compiles once per batch size",
-        "remove one of the two",
-        ("--disable-cuda-graph-padding", "--enable-torch-compile"),
-    ),
-    Conflict(
-        "priority-policy",
-        lambda s: (
-            s.on("enable-priority-scheduling")
-            and s.text("schedule-policy") not in (None, "fcfs", "lof")
-        ),
-        "--enable-priority-scheduling works with --schedule-policy fcfs or lof only",
-        "remove --schedule-policy or set it to fcfs",
-        ("--enable-priority-scheduling", "--schedule-policy"),
-    ),
-    Conflict(
-        "ssl-pair",
-        lambda s: ("ssl-certfile" in s) != ("ssl-keyfile" in s),
-        "--ssl-certfile and --ssl-keyfile work only as a pair",
-        "give both",
-        ("--ssl-certfile", "--ssl-keyfile"),
-    ),
-)
-
-
-def conflicts(ctx: Context) -> Iterator[Finding]:
-    """Flags that do not go together in this version."""
-    for item in CONFLICTS:
-        if ctx.source(item.rule) and item.applies(ctx.settings):
-            yield ctx.error(item.rule, item.message, item.fix, *item.flags)
 
 
 def memory_fraction(ctx: Context) -> Iterator[Finding]:

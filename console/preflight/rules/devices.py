@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from console.model import Change, Finding
 from console.preflight.context import Context
 from console.preflight.facts import GpuFacts
-from console.preflight.models import architecture, uses_mla
+from console.preflight.models import architecture, text_config, uses_mla
 
 _MLA_ONLY = ("trtllm_mla", "tokenspeed_mla", "cutlass_mla", "flashmla", "cutedsl_mla")
 _PREFILL, _DECODE = "prefill-attention-backend", "decode-attention-backend"
@@ -59,6 +59,12 @@ def on_nvidia(ctx: Context) -> bool:
     """Whether the launch runs on NVIDIA devices that the host was seen to have."""
     device = ctx.settings.text("device")
     return bool(ctx.facts.gpus) and (device or "cuda").startswith("cuda")
+
+
+def on_cpu(ctx: Context) -> bool:
+    """Whether the launch computes on the CPU, where odd splits are padded."""
+    device = ctx.settings.text("device")
+    return device == "cpu" or (device is None and ctx.facts.gpus == ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,7 @@ def rules(ctx: Context) -> Iterator[Finding]:
         if on_nvidia(ctx):
             yield from maker(ctx, flag, backend)
             yield from attention_device(ctx, phase, flag, backend)
+    yield from float32(ctx)
     if on_nvidia(ctx):
         yield from kernels(ctx)
 
@@ -183,6 +190,25 @@ def attention_device(ctx: Context, phase: str, flag: str, backend: str) -> Itera
 def fitting(have: tuple[int, int]) -> str:
     """A backend that such a device has."""
     return "fa3" if have[0] == 9 else "flashinfer or triton"
+
+
+def float32(ctx: Context) -> Iterator[Finding]:
+    """The kernels for CUDA are made for 16 bits (seen on an H200: rmsnorm refuses Float)."""
+    device = ctx.settings.text("device")
+    wide = ctx.settings.text("dtype") in ("float32", "float")
+    if not wide or on_cpu(ctx) or not (device or "cuda").startswith("cuda"):
+        return
+    if "rms_norm_eps" not in text_config(ctx.target or {}) and not on_nvidia(ctx):
+        return
+    make = ctx.error if on_nvidia(ctx) else ctx.warning
+    yield make(
+        "dtype-float32",
+        "--dtype float32: SGLang's kernels for NVIDIA GPUs take 16 bits only; the start fails at "
+        "the first forward pass",
+        "use --dtype bfloat16 or leave it out",
+        "--dtype",
+        change=Change(flags={"dtype": None}),
+    )
 
 
 def kernels(ctx: Context) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ import yaml
 
 from console.model import Change, Finding
 from console.preflight.context import Context, truthy
+from console.preflight.tables import variables
 from console.text import clean, is_secret_name
 
 SAFE = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -46,6 +47,7 @@ def rules(ctx: Context) -> Iterator[Finding]:
     yield from nccl(ctx, env)
     yield from proxies(ctx, env)
     yield from switches(ctx, env)
+    yield from misspelt(ctx, env)
     yield from secrets(ctx)
     yield from login(ctx, env)
 
@@ -177,6 +179,26 @@ def switches(ctx: Context, env: Mapping[str, str]) -> Iterator[Finding]:
             "remove it",
             change=Change(env={"SGLANG_ENABLE_SPEC_V2": None}),
         )
+
+
+def misspelt(ctx: Context, env: Mapping[str, str]) -> Iterator[Finding]:
+    """A variable that no version of the engine reads, close to one that is read."""
+    if not ctx.sglang or ctx.bundled:
+        return
+    known = variables()
+    for name, value in sorted(env.items()):
+        if not name.startswith(("SGLANG_", "SGL_")) or name in known:
+            continue
+        if name.replace("SGL_", "SGLANG_", 1) in known:
+            continue
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
+        if near:
+            yield ctx.warning(
+                "env-unknown",
+                f"{clean(name, limit=60)} is read by no known version of SGLang; it has no effect",
+                f"did you mean {near[0]}?",
+                change=Change(env={name: None, near[0]: value}),
+            )
 
 
 def secrets(ctx: Context) -> Iterator[Finding]:

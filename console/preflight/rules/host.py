@@ -39,6 +39,7 @@ def rules(ctx: Context) -> Iterator[Finding]:
     """Every finding over the host."""
     yield from paths(ctx)
     yield from ports(ctx)
+    yield from host_form(ctx)
     yield from reachable(ctx)
     yield from shared_memory(ctx)
     yield from log(ctx)
@@ -141,6 +142,20 @@ def ports(ctx: Context) -> Iterator[Finding]:
                 "use another --port",
                 "--port",
             )
+
+
+def host_form(ctx: Context) -> Iterator[Finding]:
+    """--host is a name or an address, without scheme or port."""
+    host = ctx.settings.text("host") or ""
+    if "//" in host or host.count(":") == 1 or (host and not host.strip()) or "/" in host:
+        yield ctx.error(
+            "host-form",
+            f"--host {clean(host, limit=60)} is no name or address: the bind fails after "
+            "everything has loaded",
+            "write --host 0.0.0.0 --port 30000",
+            "--host",
+            "--port",
+        )
 
 
 def grpc_port(ctx: Context, http: int | None) -> Iterator[Finding]:

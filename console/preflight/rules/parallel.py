@@ -8,6 +8,7 @@ from typing import Any
 from console.model import Finding
 from console.preflight.context import Context, truthy
 from console.preflight.models import has_experts, text_config, uses_mla, whole
+from console.preflight.rules.devices import on_cpu
 
 _OWN_ADDRESSES = ("127.0.0.1", "localhost", "::1", "0.0.0.0")  # noqa: S104 - compared, not bound
 _SIZES = (
@@ -139,7 +140,7 @@ def head_split(ctx: Context, which: str) -> Iterator[Finding]:
     """The same for the target or the draft: both are split over the same ranks."""
     config = ctx.target if which == "target" else ctx.draft
     tp, split = ctx.parallel("tp-size"), ctx.attention_dp
-    if config is None or ctx.settings.unknown("tp-size") or tp % split:
+    if config is None or ctx.settings.unknown("tp-size") or tp % split or on_cpu(ctx):
         return
     ranks = tp // split
     prefix = "" if which == "target" else "draft-"
@@ -180,6 +181,8 @@ def quantised_blocks(ctx: Context) -> Iterator[Finding]:
     if not isinstance(block, list) or not block or not isinstance(block[0], int) or block[0] < 1:
         return
     unknown = ctx.settings.unknown("tp-size", "ep-size", "moe-a2a-backend")
+    if on_cpu(ctx):
+        return
     if unknown or "moe-dp-size" in ctx.settings or truthy(ctx.command.env.get("SGLANG_USE_AITER")):
         return
     ranks = ctx.parallel("tp-size")

@@ -12,8 +12,8 @@ from typing import Any
 from console.model import Change, Finding
 from console.preflight.context import EAGLE_FAMILY, Context
 from console.preflight.facts import ModelFacts
-from console.preflight.models import text_config
-from console.preflight.rules.devices import least, on_nvidia
+from console.preflight.models import has_experts, text_config, whole
+from console.preflight.rules.devices import least, on_cpu, on_nvidia
 from console.preflight.tables import Method
 
 _DRAFT_KEY = "speculative-draft-model-quantization"
@@ -51,6 +51,7 @@ def rules(ctx: Context) -> Iterator[Finding]:
     if ctx.target is not None and given not in ("", "unquant"):
         yield from absent(ctx, "target", given, ctx.target, ctx.facts.target, "--quantization")
     yield from of_draft(ctx, given)
+    yield from groups(ctx)
     yield from device(ctx, given)
 
 
@@ -154,6 +155,35 @@ def of_draft(ctx: Context, given: str) -> Iterator[Finding]:
             )
         else:
             yield finding
+
+
+def groups(ctx: Context) -> Iterator[Finding]:
+    """Weights that were quantised in groups are cut between two groups only (awq, gptq).
+
+    Looks at the two matrices whose input is cut: after attention, after the feed-forward layer.
+    """
+    made = own(ctx.target) or {}
+    size, kept = made.get("group_size"), made.get("modules_to_not_convert") or ()
+    tp, split = ctx.parallel("tp-size"), ctx.attention_dp
+    judged = method_of(ctx.target) in ("awq", "gptq") and not has_experts(ctx.target)
+    if not judged or not isinstance(size, int) or size < 2 or kept or tp % split or on_cpu(ctx):
+        return
+    heads, hidden = (whole(ctx.target, k) for k in ("num_attention_heads", "hidden_size"))
+    head_dim = whole(ctx.target, "head_dim") or (hidden or 0) // (heads or 1)
+    cut = {
+        "intermediate_size": (whole(ctx.target, "intermediate_size") or 0, tp),
+        "attention width": ((heads or 0) * head_dim, tp // split),
+    }
+    for name, (width, ranks) in cut.items():
+        if ranks > 1 and width and width % ranks == 0 and width // ranks % size:
+            fit = [n for n in (1, 2, 4, 8, 16) if width % (n * size) == 0]
+            yield ctx.error(
+                "tp-quant-group",
+                f"{name} {width} over {ranks} ranks is {width // ranks}, no multiple of the "
+                f"checkpoint's groups of {size}; every rank fails while the weights load",
+                f"use --tp-size {fit[-1]}" if fit else "use a checkpoint with other groups",
+                "--tp-size",
+            )
 
 
 def device(ctx: Context, given: str) -> Iterator[Finding]:

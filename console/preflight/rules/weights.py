@@ -47,7 +47,7 @@ def rules(ctx: Context) -> Iterator[Finding]:
         or ctx.settings.text("load-format"),
     }
     for which, facts in (("target", ctx.facts.target), ("draft", ctx.facts.draft)):
-        if facts is not None and formats[which] not in _NO_FILES:
+        if facts is not None and formats[which] not in _NO_FILES and not ctx.settings.foreign:
             yield from folder(ctx, which, facts)
     yield from draft_tensors(ctx)
 
