@@ -16,10 +16,10 @@ def phase_lines(view: HostView, server: ServerState, width: int) -> list[Line]:
     cells = [_cell(view, server, span) for span in spans]
     if server.phase is Phase.READY:
         total = _total(server)
-        cells.append(line(("ready       ", "ok"), (duration(total) + "  ", "plain"),
+        cells.append(line((" ready       ", "ok"), (duration(total) + "  ", "plain"),
                           ("✓ ", "ok"), _usual(view, server, Phase.READY)))  # fmt: skip
     elif server.phase is Phase.FAILED:
-        cells.append(line(("failed      ", "bad"), ("✖", "bad")))
+        cells.append(line((" failed      ", "bad"), ("✖", "bad")))
     elif cells:
         cells.append(_expected(view, server))
     if width < 76:
@@ -34,7 +34,7 @@ def phase_lines(view: HostView, server: ServerState, width: int) -> list[Line]:
 
 
 def _cell(view: HostView, server: ServerState, span: PhaseSpan) -> Line:
-    name = (fit(span.phase.value, 16), "accent" if span.end_s is None else "plain")
+    name = (fit(f" {span.phase.value}", 17), "accent" if span.end_s is None else "plain")
     usual = _usual(view, server, span.phase)
     if span.seconds is not None:
         return line(
@@ -42,10 +42,14 @@ def _cell(view: HostView, server: ServerState, span: PhaseSpan) -> Line:
         )
     if span.end_s is not None:
         return line(name, ("      ?", "dim"), (" ✓ ", "ok"), usual)
+    here = span.phase is server.phase
+    spent = f"{duration(server.elapsed_s)} " if here and server.elapsed_s is not None else ""
+    if here and server.stalled:
+        return line((fit(f" {span.phase.value}", 17), "bad"), (f"STALLED {spent}", "bad"), usual)
     if span.done is not None and span.total:
-        text = f"{bar(span.done / span.total, 10)} {span.done}/{span.total} "
+        text = f"{bar(span.done / span.total, 6)} {span.done}/{span.total} {spent}"
         return line(name, (text, "accent"), usual)
-    return line(name, ("running ", "accent"), usual)
+    return line(name, (f"running {spent}", "accent"), usual)
 
 
 def _usual(view: HostView, server: ServerState, phase: Phase) -> tuple[str, str]:
@@ -59,11 +63,11 @@ def _expected(view: HostView, server: ServerState) -> Line:
     begun = [span.start_s for span in server.phases if span.start_s is not None]
     spent = sum(span.seconds or 0.0 for span in server.phases)
     if usual is None or not begun:
-        return line(("ready           ", "dim"), ("no earlier run", "dim"))
+        return line((" ready           ", "dim"), ("no earlier run", "dim"))
     left = usual - spent
     if left <= 0:
-        return line(("ready           ", "warn"), (f"over the usual {duration(usual)}", "warn"))
-    return line(("ready           ", "dim"), (f"in ≈ {duration(left)}", "plain"))
+        return line((" ready           ", "warn"), (f"over the usual {duration(usual)}", "warn"))
+    return line((" ready           ", "dim"), (f"in ≈ {duration(left)}", "plain"))
 
 
 def _total(server: ServerState) -> float | None:

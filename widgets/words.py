@@ -147,7 +147,7 @@ def usual_s(view: HostView, server: str, phase: str) -> float | None:
     known: list[float] = []
     for run in view.runs:
         spans = dict(run.phases)
-        if run.server != server or "ready" not in (run.outcome or ""):
+        if run.server != server or not run.served:
             continue
         if phase == Phase.READY:
             known += [sum(spans.values())] if spans else []
@@ -223,6 +223,8 @@ def _serving(server: ServerState) -> str:
 def _starting(view: HostView, server: ServerState) -> str:
     span = server.phases[-1] if server.phases else None
     parts: list[str] = []
+    if server.elapsed_s is not None:
+        parts.append(f"{duration(server.elapsed_s)} so far")
     if span and span.done is not None and span.total:
         parts.append(f"{span.done}/{span.total}")
     usual = usual_s(view, server.name, server.phase)

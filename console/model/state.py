@@ -66,6 +66,7 @@ class ServerState:
 
     ``diagnosis`` is what the log of a failed or silent server says, once it was read. ``stalled``
     says in words that its present phase takes longer than it may; ``None``: it does not.
+    ``elapsed_s`` is how long it has been in that phase, by its log's clock.
     """
 
     name: str
@@ -86,3 +87,4 @@ class ServerState:
     model: str = ""
     diagnosis: Diagnosis | None = None
     stalled: str | None = None
+    elapsed_s: float | None = None

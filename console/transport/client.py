@@ -384,5 +384,8 @@ def start_error(host: str, said: str, everything: str) -> HostError:
     if "not found" in low or "no such file" in low or "unknown command" in low:
         return NoPython(f"no python there: {said}", place=host, hint="set python: for this host")
     if "not available" in low or "nologin" in low:
-        return AgentError(f"the account may not run commands: {said}", place=host)
-    return AgentError(f"the agent could not start{': ' + said if said else ''}", place=host)
+        hint = "give the account a shell, or name another one with user:"
+        return AgentError(f"the account may not run commands: {said}", place=host, hint=hint)
+    hint = f"does python3 run there? python: names another one; specops doctor {host} looks closer"
+    message = f"the agent could not start{': ' + said if said else ''}"
+    return AgentError(message, place=host, hint=hint)

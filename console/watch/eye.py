@@ -27,7 +27,7 @@ from console.model import (
     ServerState,
     Snapshot,
 )
-from console.phases import Learned, learn
+from console.phases import Learned, learn, limit_s
 from console.remote import Cursor, ExitStatus, FileStat, LogSource, Remote
 from console.watch import probe
 from console.watch.attribution import Found, find
@@ -299,7 +299,14 @@ class Eye:
 
     def _stalled(self, phase: Phase, now: float) -> str | None:
         """Why a start takes too long, by what earlier starts took."""
-        if not self.found.alive or self.follower is None or self.follower.phase is not phase:
+        if not self.found.alive:
+            return None
+        run = self.found.run
+        if phase is Phase.SPAWN and run is not None and not (self.follower and self.follower.phase):
+            waited, bound = now - run.launched_at, limit_s(Phase.SPAWN, self.learned) or 0.0
+            silent = self.health is not Health.OK and waited > bound
+            return f"no word from it in {waited:.0f} s, at most {bound:.0f}" if silent else None
+        if self.follower is None or self.follower.phase is not phase:
             return None
         stall = self.follower.machine.stalled(now, self.learned)
         if stall is None:
@@ -329,6 +336,9 @@ class Eye:
             model=(run.model if run else "") or counted.model or self.server.model,
             diagnosis=self.diagnosis if phase is Phase.FAILED else None,
             stalled=self._stalled(phase, now),
+            elapsed_s=self.follower.machine.elapsed_s(now)
+            if found.alive and self.follower and self.follower.phase is phase
+            else None,
         )
 
     def probe(self, now: float, still: Stillness) -> Probe:
