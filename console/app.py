@@ -37,6 +37,7 @@ from console.screens.reloading import Reloading
 from console.terminal import leave_on_signals
 from console.watch.trend import Sample, Trends
 from widgets.fleet import memory_share, utilization
+from widgets.words import safe
 
 Opener = Callable[[ScreenPrompts], Awaitable[tuple[FleetPort, ActionsPort]]]
 """Makes the connections; called after the first paint, may import what it likes."""
@@ -231,14 +232,14 @@ class SpecopsApp(App[None], inherit_bindings=False):
     # ---- saying
 
     def say(self, text: str, role: str = "plain") -> None:
-        """One line for the operator, kept in the history."""
-        self.notices.add(Notice(self.now(), text, role))
+        """One line for the operator, kept in the history; whatever is in it, it is inert."""
+        self.notices.add(Notice(self.now(), safe(text), role))
         if self.is_running and isinstance(self.screen, Place) and self.screen.drawable:
             self.screen.show_notice()
 
     def unsay(self, text: str) -> None:
         """Take a notice back that said something is under way: it has ended."""
-        self.notices.drop(text)
+        self.notices.drop(safe(text))
         if isinstance(self.screen, Place) and self.screen.drawable:
             self.screen.show_notice()
 
@@ -248,7 +249,7 @@ class SpecopsApp(App[None], inherit_bindings=False):
         if self.config.notify.bell:
             self.bell()
         if self.config.notify.osc9 and driver is not None and not self.is_headless:
-            driver.write(f"\x1b]9;{text}\x07")
+            driver.write(f"\x1b]9;{safe(text)}\x07")
 
     def copy(self, text: str) -> None:
         """To the operator's clipboard by OSC 52; terminals cut long ones, so they are refused."""

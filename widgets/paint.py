@@ -17,6 +17,7 @@ from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
 
+from console.text import clean
 from widgets.palette import roles
 
 Span = tuple[str, str]
@@ -123,6 +124,8 @@ class Painted(Widget, can_focus=False):
         segments: list[Segment] = []
         used = 0
         for text, role in spans:
+            if not text.isprintable():  # the last net: nothing drawn is ever a terminal's command
+                text = clean(text)  # noqa: PLW2901
             style = base if role == "plain" else base + self.style_of(role)
             if over is not None:
                 style += over

@@ -11,6 +11,7 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 
 from widgets.paint import Line, Lines, line
+from widgets.words import safe
 
 if TYPE_CHECKING:
     from console.app import SpecopsApp
@@ -33,7 +34,7 @@ class Dialog(ModalScreen[ResultT]):
     def compose(self) -> ComposeResult:
         """The box."""
         box = Container(*self.body(), Lines(id="buttons"), id="box")
-        box.border_title = self.heading().replace("[", r"\[")
+        box.border_title = safe(self.heading()).replace("[", r"\[")
         yield box
 
     def heading(self) -> str:

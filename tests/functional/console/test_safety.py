@@ -9,10 +9,10 @@ import pytest
 from console.keys import TABLE, KeyMap
 from console.model import HostState, ProcessId
 from console.screens.base import keyed
-from console.screens.fleet import Fleet
 from console.screens.plan import PlanDialog
 from tests.functional.console import fake
 from tests.functional.console.steps import settle, show, text, wait_for
+from tests.functional.console.test_actions import SCREENS
 
 DANGEROUS_HERE = ("R", "L", "S", "Z", "C")
 
@@ -161,13 +161,34 @@ async def test_a_refused_plan_is_one_line() -> None:
         assert len(app.screen_stack) == 2
 
 
-def test_read_only_has_no_dangerous_binding_at_all() -> None:
+@pytest.mark.parametrize("scope", SCREENS)
+def test_read_only_has_no_dangerous_binding_at_all(scope: str) -> None:
     keys = KeyMap.make(read_only=True)
     assert [action.id for action in keys.table if action.dangerous] == []
     dangerous = {action.method for action in TABLE if action.dangerous}
-    bound = {binding.action for binding in keyed(Fleet, "fleet", keys).BINDINGS}  # type: ignore[union-attr]
+    made = keyed(SCREENS[scope], scope, keys).BINDINGS
+    bound = {binding.action for binding in made}
     assert bound
     assert not bound & dangerous
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_read_only_has_no_dangerous_entry_in_palette_bar_or_help(read_only: bool) -> None:
+    app, _, _ = fake.app(read_only=read_only)
+    dangerous = {action.title for action in TABLE if action.dangerous and action.id != "confirm"}
+    offered: set[str] = set()
+    async with app.run_test(size=(200, 50)) as pilot:
+        await settle(pilot)
+        for key in ("1", "2", "escape enter", "l", "p", "a", "1 b"):
+            await pilot.press(*key.split())
+            await pilot.pause()
+            entries = list(app.get_system_commands(app.screen))
+            offered |= {entry.title.rsplit("  ", 1)[0] for entry in entries}
+            bar = text(app).splitlines()[-1]
+            assert not (read_only and any(f"  {a.keys[0]} {a.title}" in bar
+                                          for a in TABLE if a.dangerous)), bar  # fmt: skip
+    assert len(offered) > 20
+    assert offered & dangerous == (set() if read_only else dangerous)
 
 
 @pytest.mark.parametrize("line", ["stop k26", "relaunch kimi-k25", "kill-zombies ct129"])
