@@ -161,7 +161,8 @@ class LogView(Painted):
         """The first row."""
         self.follow = False
         if len(self.rows):
-            self.go_to(self.rows.line(0))
+            held = self.store.first if self.rows.narrow is None else 0
+            self.go_to(max(self.rows.line(0), held))
 
     def bottom(self) -> None:
         """The last row, and follow from there."""
@@ -276,6 +277,8 @@ class LogView(Painted):
         parts.append(
             of if self.rows.narrow is None else f"{of} ({total:,} lines)".replace(",", " ")
         )
+        if self.store.first:
+            parts.append(f"{self.store.first:,} older no longer held".replace(",", " "))
         if self.store.folds.looks and self.rows.folded and self.rows.narrow is None:
             parts.append(f"{self.store.folds.looks:,} looks folded".replace(",", " "))
         if errors := len(self.store.errors) - len(self.store.groups.repeats):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import select
 import subprocess
 from typing import Any, Iterator
@@ -15,6 +17,9 @@ from console.agent.follow import Follower, Piece
 
 POLL_S = 0.1
 """Seconds between two looks at a quiet file; inotify does not work on NFS and overlays."""
+
+_STAMP = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9:]+)$")
+"""Before each line of a container's log, and never before what docker says itself."""
 
 
 def tail(call: Call) -> Any:
@@ -101,11 +106,14 @@ class Journal:
                         ["--follow"] if follow else [])  # fmt: skip
 
     def parse(self, line: bytes) -> tuple[bytes, str, str | None] | None:
-        """(text, cursor, event) of one entry; ``None`` for what was seen before."""
+        """(text, cursor, event) of one entry; ``None`` for what was seen before.
+
+        Raises ``ValueError`` for what is no entry but journalctl's own word.
+        """
         try:
             entry = json.loads(line.decode("utf-8", "replace"))
             cursor = str(entry["__CURSOR"])
-        except (ValueError, KeyError, TypeError):
+        except (KeyError, TypeError):
             return None
         event = None
         if self._expect is not None:
@@ -146,8 +154,13 @@ class Docker:
         return [*words, self.name]
 
     def parse(self, line: bytes) -> tuple[bytes, str, str | None] | None:
-        """(text, cursor, event) of one line; ``None`` for what was seen before."""
+        """(text, cursor, event) of one line; ``None`` for what was seen before.
+
+        Raises ``ValueError`` for what is no line of the log but docker's own word.
+        """
         stamp, _, text = line.partition(b" ")
+        if not _STAMP.match(stamp):
+            raise ValueError("docker speaks for itself")
         when = stamp.decode("ascii", "replace")
         if when != self._last:
             if when > self._last:
@@ -173,6 +186,7 @@ def _tail_command(call: Call, source: Journal | Docker) -> Any:
             "os", "{}: {}".format(words[0], error.strerror), errno=error.errno
         ) from None
     child.keep(process)
+    said = ""
     place: dict[str, Any] = {
         "device": 0,
         "inode": 0,
@@ -185,7 +199,11 @@ def _tail_command(call: Call, source: Journal | Docker) -> Any:
         for lines in _batches(call, process):
             text, event = b"", None
             for line in lines:
-                entry = source.parse(line)
+                try:
+                    entry = source.parse(line)
+                except ValueError:
+                    said = line[:500].decode("utf-8", "replace").strip() or said
+                    continue
                 if entry is None:
                     continue
                 text += entry[0]
@@ -194,9 +212,16 @@ def _tail_command(call: Call, source: Journal | Docker) -> Any:
             if text:
                 place["offset"] += len(text)
                 call.send(text, {"cursor": dict(place), "event": event})
+        if said and not call.cancelled.is_set() and process.wait():
+            raise VerbError("os", "{}: {}".format(words[0], said), errno=_errno_of(said))
     finally:
         child.end(process)
     return STREAMED
+
+
+def _errno_of(said: str) -> int | None:
+    """What a program's own words mean, where callers care."""
+    return errno.ENOENT if "No such container" in said else None
 
 
 def _batches(call: Call, process: subprocess.Popen[bytes]) -> Iterator[list[bytes]]:

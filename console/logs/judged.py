@@ -108,6 +108,8 @@ def next_stop(
 
 def note_of(store: LogStore, verdict: Judged | None, line: int, kind: Kind) -> tuple[str, str]:
     """What is said at the right of a line, with its role: root, ranks, victim; "" for most."""
+    if left_out := store.left_out(line):
+        return f"{left_out:,} bytes left out", "warn"
     group = store.groups.of(line)
     ranks = f"{len(group.ranks)} ranks, same error" if group and group.first == line else ""
     if verdict is None or verdict.root is None:

@@ -115,6 +115,7 @@ class Search:
         """Look at the next slice; False when there is nothing left to look at."""
         if self.done:
             return False
+        self.position = max(self.position, self._store.first)
         first, data, starts = next(self._store.blocks(self.position))
         at = self.position - first
         begin = starts[at]

@@ -21,6 +21,9 @@ from console.text import clean
 BLOCK = 256 * 1024
 """Bytes of a block; a search visits one block at a time (well under 16 ms)."""
 
+KEPT_BYTES = 256 << 20
+"""Of a longer log the oldest lines are let go: a busy one writes gigabytes in a night."""
+
 MAX_LINE = 64 * 1024
 """Bytes of a line that are kept; the rest is counted in a marker."""
 
@@ -33,6 +36,7 @@ EVENTS = {
 }
 """What happened to a file, in words."""
 
+_CUT = re.compile(rb" \[\+(\d+) bytes\]$")
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
@@ -52,7 +56,10 @@ class _Block:
 class LogStore:
     """Append bytes, read lines. Every reader below is cheap; ``append`` is linear in its input."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
+        self._most = max(2, kept_bytes // BLOCK)  # blocks with their bytes
+        self.first = 0
+        """The first line that is still held; the ones before it are empty."""
         self._blocks: list[_Block] = [_Block(0)]
         self._firsts: list[int] = [0]
         self._whole = 0  # complete lines
@@ -149,6 +156,10 @@ class LogStore:
             block = _Block(self._whole)
             self._blocks.append(block)
             self._firsts.append(self._whole)
+            if len(self._blocks) > self._most:
+                old = self._blocks[-1 - self._most]
+                old.data, old.starts = b"", array("I")
+                self.first = self._blocks[-self._most].first
         base = len(block.data)
         starts = array("I", accumulate(lengths, initial=base))
         starts.pop()
@@ -203,7 +214,17 @@ class LogStore:
             text = bytes(self._tail).rstrip(b"\r").rpartition(b"\r")[2]
             text = _ANSI.sub(b"", text)
             return text + b" [+%d bytes]" % self._tail_cut if self._tail_cut else text
+        if number < self.first:
+            return b""
         return self._blocks[bisect_right(self._firsts, number) - 1].line(number)
+
+    def left_out(self, number: int) -> int:
+        """Bytes of a line that are not kept: it is longer than :data:`MAX_LINE`."""
+        raw = self.raw(number)
+        if len(raw) <= MAX_LINE:
+            return 0
+        match = _CUT.search(raw, MAX_LINE)
+        return int(match[1]) if match else 0
 
     def text(self, number: int) -> str:
         """A line made inert for display."""
@@ -216,8 +237,11 @@ class LogStore:
         return Kind(self.kinds[number])
 
     def blocks(self, start: int = 0) -> Iterator[tuple[int, bytes | bytearray, array[int]]]:
-        """Blocks of complete lines from the one that holds ``start``: first line, data, starts."""
-        index = max(0, bisect_right(self._firsts, start) - 1)
+        """Blocks of complete lines from the one that holds ``start``: first line, data, starts.
+
+        What is no longer held is passed over.
+        """
+        index = max(0, bisect_right(self._firsts, max(start, self.first)) - 1)
         while index < len(self._blocks):
             block = self._blocks[index]
             yield block.first, block.data, block.starts
@@ -226,7 +250,10 @@ class LogStore:
     def next_error(self, number: int, step: int) -> int | None:
         """The error after (step 1) or before (step -1) a line, or ``None``."""
         at = bisect_right(self.errors, number) if step > 0 else self._before(number)
-        return self.errors[at] if 0 <= at < len(self.errors) else None
+        found = self.errors[at] if 0 <= at < len(self.errors) else None
+        if found is not None and found < self.first:
+            return self.next_error(self.first - 1, 1) if step > 0 else None
+        return found
 
     def _before(self, number: int) -> int:
         return bisect_right(self.errors, number - 1) - 1

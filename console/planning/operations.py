@@ -194,9 +194,10 @@ class Operations:
                 async for chunk in remote.tail(source, cursor=cursor, last_lines=last):
                     cursor = chunk.cursor
                     yield chunk
-                return
+                # A container has stopped; the next one of that name writes on.
             except HostError:
-                await asyncio.sleep(RECONNECT_S)
+                pass
+            await asyncio.sleep(RECONNECT_S)
 
     async def check_preset(self, server: str, preset: Preset) -> tuple[Finding, ...]:
         """What preflight says of a relaunch with a preset, which need not be saved yet.

@@ -243,7 +243,7 @@ class LogScreen(Place):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with path.open("xb") as file:
                 path.chmod(0o600)
-                for row in range(count):
+                for row in range(store.first if rows.narrow is None else 0, count):
                     number = rows.line(row) if rows.narrow is not None else row
                     file.write(store.raw(number) + b"\n")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import shutil
 from collections.abc import AsyncIterator
@@ -225,6 +226,64 @@ async def test_a_slow_reader_gets_a_counted_gap(session: Session, tmp_path: Path
             break
     assert gap > 0
     assert total + gap == path.stat().st_size
+
+
+SHIM = """#!/usr/bin/env python3
+import os, sys, time
+words, path = sys.argv[1:], os.environ["SHIM_LOG"]
+if words[-1] != "server":
+    sys.exit("Error response from daemon: No such container: " + words[-1])
+since = next((w[8:] for w in words if w.startswith("--since=")), "")
+tail = next((int(w[7:]) for w in words if w.startswith("--tail=")), None)
+with open(path) as log:
+    lines = [line for line in log if line.split(" ", 1)[0] >= since]
+    sys.stdout.write("".join(lines if tail is None else lines[len(lines) - tail:]))
+    sys.stdout.flush()
+    while "--follow" in words and not os.path.exists(path + ".stopped"):
+        sys.stdout.write(log.read())
+        sys.stdout.flush()
+        time.sleep(0.02)
+"""
+
+
+async def test_a_containers_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a program that answers as docker does: stamps before lines, --since with its moment."""
+    log, stopped = tmp_path / "log", tmp_path / "log.stopped"
+    shim = tmp_path / "docker"
+    shim.write_text(SHIM)
+    shim.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SHIM_LOG", str(log))
+
+    def write(first: int, count: int) -> None:
+        with log.open("a") as file:
+            for number in range(first, first + count):  # three lines of each moment
+                file.write(f"2026-11-29T05:00:{number // 3:02}.123456789Z line {number}\n")
+
+    write(0, 10)
+    session = await connect(LOCAL, hosts={}, prompts=Headless())
+    source = LogSource(container="server")
+    try:
+        chunks = [chunk async for chunk in session.tail(source, last_lines=2, follow=False)]
+        assert b"".join(chunk.data for chunk in chunks) == numbered(8, 2)
+        reader = Reader(session.tail(source))
+        await reader.until(b"line 9\n")
+        write(10, 1)
+        await reader.until(b"line 10\n")
+        await reader.stop()
+        write(11, 4)  # while nobody was there, of a moment that was seen in part
+        again = Reader(session.tail(source, cursor=reader.cursor), reader.data, reader.cursor)
+        await again.until(b"line 14\n")
+        assert again.data == numbered(0, 15)
+        stopped.touch()  # it ends with its container, and says so by ending
+        async with asyncio.timeout(20):
+            await asyncio.wait([again._task])
+        assert again._task.exception() is None
+        with pytest.raises(HostFileError, match="No such container: gone") as caught:
+            await anext(session.tail(LogSource(container="gone")))
+        assert caught.value.missing
+    finally:
+        await session.close()
 
 
 async def test_bytes_arrive_as_they_are(session: Session, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from console.errors import UsageError
 from console.logs.lines import Kind, body_of, classify_line, rank_of
 from console.logs.search import Matcher, Search
-from console.logs.store import MAX_LINE, LogStore
+from console.logs.store import BLOCK, MAX_LINE, LogStore
+from tests import scale
 
 CASES = Path(__file__).parents[2] / "data" / "cases"
 
@@ -82,6 +83,44 @@ def test_many_blocks_and_every_line_in_its_place() -> None:
         assert store.raw(number) == lines[number]
 
 
+def test_of_a_log_without_end_the_oldest_lines_are_let_go() -> None:
+    store = LogStore(kept_bytes=4 * BLOCK)
+    search = Search(store, Matcher("!nothing"))
+    rng = random.Random(scale.seed())
+    written = 0
+    for turn in range(60):
+        rows = rng.randrange(1, 900)
+        lines = [b"%07d %s" % (written + n, b"x" * rng.randrange(200)) for n in range(rows)]
+        if turn % 7 == 0:
+            lines[0] = b"ValueError: %d" % written
+        store.append(b"\n".join(lines) + b"\n")
+        if turn % 3 == 0:
+            while search.step():
+                pass
+        written += rows
+        held = sum(len(data) for _, data, _ in store.blocks())
+        assert held <= 4 * BLOCK + BLOCK
+        assert len(store) == written
+    assert 0 < store.first < written
+    for number in range(len(store)):
+        raw = store.raw(number)
+        store.kind(number)
+        if number < store.first:
+            assert raw == b""
+        else:
+assert raw == b"ValueError: %d" % number or raw[:8] == b"%07d " % number
+    first = store.next_error(-1, 1)
+    assert first is not None
+    assert first >= store.first
+    assert store.next_error(first, -1) is None
+    while search.step():
+        pass
+    assert search.done
+    fresh = hits_of(store, "!nothing")
+    assert fresh == list(range(store.first, len(store)))
+    assert set(fresh) <= set(search.lines)
+
+
 def test_a_bar_is_one_live_line() -> None:
     store = LogStore()
     for done in range(5):
@@ -100,9 +139,11 @@ def test_a_long_line_is_cut_with_its_length() -> None:
         store.append(b"y" * 10_000)
     assert len(store) == 1
     assert store.raw(0).endswith(b"[+%d bytes]" % (400_000 - MAX_LINE))
+    assert store.left_out(0) == 400_000 - MAX_LINE
     store.append(b"zz\nshort\n")
     assert store.raw(0) == b"y" * MAX_LINE + b" [+%d bytes]" % (400_002 - MAX_LINE)
     assert store.raw(1) == b"short"
+    assert [store.left_out(number) for number in (0, 1)] == [400_002 - MAX_LINE, 0]
     whole = filled(b"a\n" + b"y" * 400_000 + b"\nb\n")
     assert [len(raw) < MAX_LINE + 64 for raw in everything(whole)] == [True] * 3
     assert whole.raw(2) == b"b"
