@@ -108,7 +108,7 @@ def test_of_a_log_without_end_the_oldest_lines_are_let_go() -> None:
         if number < store.first:
             assert raw == b""
         else:
-assert raw == b"ValueError: %d" % number or raw[:8] == b"%07d " % number
+            assert raw == b"ValueError: %d" % number or raw[:8] == b"%07d " % number
     first = store.next_error(-1, 1)
     assert first is not None
     assert first >= store.first
