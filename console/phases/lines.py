@@ -64,6 +64,8 @@ class Clock:
 _ANSI = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\-~])"
 )
+# rsyslog writes control characters as # and three octal digits.
+_RSYSLOG = re.compile(r"#(033(?=\[)|015(?=$)|011)")
 _TAG = re.compile(r"\b(?:DP|PP|TP|EP|ATTN_CP|MOE_DP|CP|ATTN_DP)_?\d+")
 
 _SGLANG = re.compile(
@@ -288,6 +290,8 @@ def parse(raw: str, number: int = 0) -> Line:
     if len(text) > MAX_CHARS:
         half = MAX_CHARS // 2
         text = f"{text[:half]} … {text[-half:]}"
+    if "#0" in text:
+        text = _RSYSLOG.sub(lambda m: chr(int(m[1], 8)), text).rstrip("\r")
     if "\x1b" in text:
         text = _ANSI.sub("", text)
     if "\r" in text:
