@@ -109,12 +109,13 @@ def _orphan(evidence: Evidence, causes: list[Incident]) -> Incident | None:
 
 
 _ASKED = ("eceived sigquit", "SIGQUIT received", "SIGTERM received", "Gracefully exiting")
+_STOPPED = ("timed out. Killing", "with signal SIGKILL")  # systemd, of a unit that did not stop
 
 
 def _own_kill(evidence: Evidence, death: Incident) -> bool:
     """Whether the end of the tree was asked for before the SIGKILL, by an error or by SIGTERM."""
     rest = evidence.rest
-    asked = [index for words in _ASKED for index in rest.holding(words, 1)]
+    asked = [index for words in (*_ASKED, *_STOPPED) for index in rest.holding(words, 1)]
     return any(rest.lines[index].number < death.number for index in asked)
 
 

@@ -14,6 +14,7 @@ from console.phases.lines import Line, parse
 
 _FRAME = '  File "'
 _HEADER = "Traceback (most recent call last):"
+_INDENTED = re.compile(r" +(?:\[[^|]*|\w[^|]*)?Traceback \(most recent call last\): *$")
 _MAX_PREFIX = 200  # characters; longer ones are text that quotes a frame
 _MAX_SHAPES = 8
 
@@ -29,8 +30,7 @@ def split(line: Line) -> Iterator[Line]:
     first, *rest = text.rstrip("\n").split("\n")
     yield line._replace(text=first)
     for more in rest:
-        inner = parse(more, line.number)
-        yield inner._replace(rank=inner.rank or line.rank, stream=inner.stream or line.stream)
+        yield _within(parse(more, line.number), line)
     yield line._replace(text="", fresh=False)  # the entry's end is the end of its message
 
 
@@ -62,16 +62,39 @@ def _shapes(lines: list[Line]) -> list[re.Pattern[str]]:
 def unwrapped(lines: list[Line]) -> list[Line]:
     """The lines without a carrier's prefix that only this log shows."""
     shapes = _shapes(lines)
-    return [_bare(line, shapes) for line in lines] if shapes else lines
+    bare = [_bare(line, shapes) for line in lines] if shapes else lines
+    return list(_dedented(bare)) if any(map(_is_indented, bare)) else bare
+
+
+def _is_indented(line: Line) -> bool:
+    return line.text.startswith(" ") and _INDENTED.match(line.text) is not None
+
+
+def _dedented(lines: list[Line]) -> Iterator[Line]:
+    """The lines with tracebacks that were indented as a whole moved back to the margin."""
+    indent = ""
+    for line in lines:
+        if _is_indented(line):
+            indent = line.text[: len(line.text) - len(line.text.lstrip(" "))]
+        if not indent or not line.text.startswith(indent):
+            indent = indent if not line.text.strip() else ""
+            yield line
+            continue
+        inner = parse(line.text[len(indent) :], line.number)
+        yield _within(inner, line)
 
 
 def _bare(line: Line, shapes: list[re.Pattern[str]]) -> Line:
     for shape in shapes:
         if match := shape.match(line.text):
-            inner = parse(line.text[match.end() :], line.number)
-            return inner._replace(
-                rank=inner.rank or line.rank,
-                time=line.time if inner.time is None else inner.time,
-                stream=inner.stream or line.stream,
-            )
+            return _within(parse(line.text[match.end() :], line.number), line)
     return line
+
+
+def _within(inner: Line, line: Line) -> Line:
+    """A line out of another one, with what the outer one told."""
+    return inner._replace(
+        rank=inner.rank or line.rank,
+        time=line.time if inner.time is None else inner.time,
+        stream=inner.stream or line.stream,
+    )

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from console.phases.lines import Line
+from console.phases.lines import Line, rank_of
 
 MAX_MESSAGE_LINES = 80
 """Continuation lines kept of one message: compiler output and import reports run to dozens."""
@@ -216,7 +216,8 @@ class Reader:
             for trace in list(self._open):
                 self._close_cut(trace)
         said = head or ("" if self._previous.startswith(" ") else self._previous)
-        trace = Trace(line.number, line.rank, line.stream, said, line.time)
+        rank = line.rank or rank_of(f" {head[:24]}")
+        trace = Trace(line.number, rank, line.stream, said, line.time)
         trace.start = trace.end = line.number
         trace.grouped = self._group
         if link := self._link.pop(line.stream, ""):
