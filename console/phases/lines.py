@@ -66,6 +66,8 @@ _ANSI = re.compile(
 )
 # rsyslog writes control characters as # and three octal digits.
 _RSYSLOG = re.compile(r"#(033(?=\[)|015(?=$)|011)")
+# The border of a pane or a table that a log was copied out of.
+_BOX = re.compile(r"^\s*\u2502 ?|\s*\u2502\s*$")
 _TAG = re.compile(r"\b(?:DP|PP|TP|EP|ATTN_CP|MOE_DP|CP|ATTN_DP)_?\d+")
 
 _SGLANG = re.compile(
@@ -290,6 +292,8 @@ def parse(raw: str, number: int = 0) -> Line:
     if len(text) > MAX_CHARS:
         half = MAX_CHARS // 2
         text = f"{text[:half]} … {text[-half:]}"
+    if "\u2502" in text:
+        text = _BOX.sub("", text)
     if "#0" in text:
         text = _RSYSLOG.sub(lambda m: chr(int(m[1], 8)), text).rstrip("\r")
     if "\x1b" in text:
