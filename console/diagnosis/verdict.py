@@ -85,7 +85,7 @@ def _role(incident: Incident, rules: Rules, *, interrupted: bool = False) -> str
         return "noise"
     whole = incident.whole[:4000]
     found = next((role.role for role in rules.roles if role.pattern.search(whole)), "cause")
-    if found not in ("noise", "request") and _HANDLED.search(header):
+    if found == "cause" and _HANDLED.search(header):
         return "weak"
     return found
 
