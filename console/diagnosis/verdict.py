@@ -79,12 +79,22 @@ def _outlived(incident: Incident, lived: int, stopped: int) -> bool:
     return bool(about) and incident.number < lived
 
 
-def _role(incident: Incident, rules: Rules, *, interrupted: bool = False) -> str:
+def _role(
+    incident: Incident,
+    rules: Rules,
+    *,
+    interrupted: bool = False,
+    known: dict[str, str] | None = None,
+) -> str:
+    """The role of an incident; ``known``: what its words meant before, ranks repeat each other."""
     header = incident.trace.header if incident.trace else ""
     if _IGNORED.search(header) or (interrupted and incident.name == "CancelledError"):
         return "noise"
     whole = incident.whole[:4000]
-    found = next((role.role for role in rules.roles if role.pattern.search(whole)), "cause")
+    known = {} if known is None else known
+    if (found := known.get(whole, "")) == "":
+        found = next((role.role for role in rules.roles if role.pattern.search(whole)), "cause")
+        known[whole] = found
     if found == "cause" and _HANDLED.search(header):
         return "weak"
     return found
@@ -185,8 +195,9 @@ def _warned(
 def choose(evidence: Evidence, rules: Rules) -> Verdict:
     """The root of a log, or none where nothing was raised."""
     interrupted = any(True for _ in evidence.all.holding("KeyboardInterrupt", 1))
+    known: dict[str, str] = {}
     for incident in evidence.raised:
-        incident.role = _role(incident, rules, interrupted=interrupted)
+        incident.role = _role(incident, rules, interrupted=interrupted, known=known)
     lived, stopped = _lived(evidence), _stopped(evidence)
     for incident in evidence.raised:
         if _outlived(incident, lived, stopped):
