@@ -6,16 +6,18 @@ connections after the fleet is drawn.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
+from textual.events import Event
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 
@@ -30,6 +32,7 @@ from console.screens.base import Place, keyed
 from console.screens.benching import Benching
 from console.screens.commands import CommandLine
 from console.screens.doing import Doing
+from console.screens.keyboard import Keyboard
 from console.screens.places import Places
 from console.screens.ports import ActionsPort, FleetPort, Player
 from console.screens.prompts import ScreenPrompts
@@ -84,16 +87,18 @@ class SpecopsApp(App[None], inherit_bindings=False):
         self.views: dict[str, HostView] = {}
         self.notices = Notices()
         self.trends = Trends()
+        self.keyboard = Keyboard(self)
+        self.lines = CommandLine(self)
         self.doing = Doing(self)
         self.benching = Benching(self)
         self.places = Places(self)
         self.reloading = Reloading(self)
         self.fleet: FleetPort | None = None
         self.actions: ActionsPort | None = None
+        self.opened = asyncio.Event()
         self._opener = opener
         self._dirty = False
         self._drawn_at = 0.0
-        self._lines: dict[str, list[str]] = {":": []}
         self._stamped: dict[type, type] = {}
         for theme in styles.THEMES:
             self.register_theme(theme)
@@ -125,6 +130,11 @@ class SpecopsApp(App[None], inherit_bindings=False):
 
     # ---- life
 
+    async def on_event(self, event: Event) -> None:
+        """Keys one at a time: each is for what the one before it has opened."""
+        if not self.keyboard.keeps(event):
+            await super().on_event(event)
+
     def action_interrupt(self) -> None:
         """Ctrl-C where no screen takes it: in dialogs."""
         self.places.leave()
@@ -135,6 +145,7 @@ class SpecopsApp(App[None], inherit_bindings=False):
 
         self.views = self.reloading.views_for(self.config)
         self.push_screen(self.made(Fleet))
+        self.keyboard.attend()
         self.set_interval(REDRAW_S, self._tick)
         sys.setswitchinterval(SWITCH_S)
         self.set_timer(SETTLED_S, gc.freeze)
@@ -154,12 +165,16 @@ class SpecopsApp(App[None], inherit_bindings=False):
             self.fleet.subscribe(self.view_changed)
             for view in self.fleet.views.values():
                 self.view_changed(view)
+            self.opened.set()
             await self.fleet.start()
         except SpecopsError as error:
             self.say(str(error), "bad")
+        finally:
+            self.opened.set()
 
     async def on_unmount(self) -> None:
         """Close connections; the terminal is already given back when this takes its time."""
+        self.keyboard.stop()
         if self.fleet is not None:
             await self.fleet.stop()
 
@@ -237,12 +252,6 @@ class SpecopsApp(App[None], inherit_bindings=False):
         if self.is_running and isinstance(self.screen, Place) and self.screen.drawable:
             self.screen.show_notice()
 
-    def unsay(self, text: str) -> None:
-        """Take a notice back that said something is under way: it has ended."""
-        self.notices.drop(safe(text))
-        if isinstance(self.screen, Place) and self.screen.drawable:
-            self.screen.show_notice()
-
     def alert(self, text: str) -> None:
         """Bell and desktop notification (OSC 9), as configured."""
         driver = self._driver
@@ -265,31 +274,9 @@ class SpecopsApp(App[None], inherit_bindings=False):
         """Show the plan of an action."""
         self.doing.propose(action, host, server, options)
 
-    def propose_on(self, hosts: Sequence[str], action: str) -> None:
-        """The plans of one action on several hosts, one dialog after the other."""
-        self.doing.propose_on(hosts, action)
-
     def choose_and_propose(self, action: str, host: str | None, server: str | None) -> None:
         """Choose presets, then show the plan."""
         self.doing.choose(action, host, server)
-
-    def host_of_plan(self, plan_id: str) -> str | None:
-        """Which host a plan of the audit file was for."""
-        return self.doing.hosts_of_plans.get(plan_id)
-
-    def command(self, text: str) -> None:
-        """A line typed after ``:``."""
-        history = self._lines[":"]
-        if not history or history[0] != text:
-            history.insert(0, text)
-        try:
-            CommandLine(self).run(text)
-        except SpecopsError as error:
-            self.say(str(error), "bad")
-
-    def history_of(self, what: str) -> list[str]:
-        """Lines typed before, newest first."""
-        return self._lines.setdefault(what, [])
 
     def made(self, screen: type[Any], *args: Any, **kwargs: Any) -> Any:
         """A screen with the bindings of the table."""

@@ -43,9 +43,3 @@ class Notices:
     def seen(self) -> None:
         """The history was looked at: the line is free again."""
         self.unseen = 0
-
-    def drop(self, text: str) -> None:
-        """Take the newest notice away if it is this one: it said that something was under way."""
-        if self.all and self.all[-1].text == text:
-            self.all.pop()
-            self.unseen = max(0, self.unseen - 1)

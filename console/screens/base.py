@@ -22,6 +22,7 @@ from console.keys import KeyMap, key_name
 from console.model import HostView, ServerState
 from console.screens.completing import complete, hint
 from console.screens.playing import Playing
+from console.screens.standing import stands
 from widgets.keybar import KeyBar
 from widgets.paint import Line, Lines, fit, line, width_of, wrap
 from widgets.prompt import Prompt
@@ -142,7 +143,7 @@ class Place(Playing):
     @property
     def drawable(self) -> bool:
         """Whether it still has its widgets: background work may end after it was left."""
-        return self.is_mounted and self.is_attached and bool(self.query("#keys"))
+        return stands(self)
 
     def show_head(self) -> None:
         """The top line: where we are, what needs the operator, clock, file in use."""
@@ -220,7 +221,7 @@ class Place(Playing):
         self.dismiss_prompt()
         if event.prompt.what == ":":
             if event.text and event.text.strip():
-                self.specops.command(event.text.strip())
+                self.specops.lines.given(event.text.strip())
         else:
             self.given(event.prompt.what, event.text)
 
@@ -241,7 +242,7 @@ class Place(Playing):
         """``:``."""
         app = self.specops
         self.ask(Prompt(":", value="", placeholder="any command; Tab completes, ↑ recalls",
-                        history=app.history_of(":"), complete=partial(complete, app)))  # fmt: skip
+                        history=app.lines.history(":"), complete=partial(complete, app)))  # fmt: skip
         self._show_hint("")
 
     def action_back(self) -> None:

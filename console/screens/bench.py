@@ -183,7 +183,7 @@ class BenchScreen(TablePlace[Bench]):
         return [line((fit(f" OVER TIME, tokens/s at {load}", width), "title")),
                 line("     ", (sparkline(values, room), "accent"), text)]  # fmt: skip
 
-    def on_table_moved(self) -> None:
+    def moved(self) -> None:
         """Another measurement."""
         self._show_plots()
 

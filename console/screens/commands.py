@@ -14,6 +14,7 @@ from console.text import lines
 
 if TYPE_CHECKING:
     from console.app import SpecopsApp
+    from console.screens.reading import Reading
 
 
 class _Parser(argparse.ArgumentParser):
@@ -33,10 +34,25 @@ def _launch_parser(word: str) -> _Parser:
 
 
 class CommandLine:
-    """Runs what was typed after ``:``."""
+    """Runs what was typed after ``:``, and remembers what was typed on any line."""
 
     def __init__(self, app: SpecopsApp) -> None:
         self._app = app
+        self._typed: dict[str, list[str]] = {}
+
+    def history(self, what: str) -> list[str]:
+        """What was typed before on a line of this kind, newest first."""
+        return self._typed.setdefault(what, [])
+
+    def given(self, text: str) -> None:
+        """A line was sent; what is wrong with it is said."""
+        history = self.history(":")
+        if not history or history[0] != text:
+            history.insert(0, text)
+        try:
+            self.run(text)
+        except SpecopsError as error:
+            self._app.say(str(error), "bad")
 
     def run(self, text: str) -> None:
         """One line.
@@ -70,7 +86,7 @@ class CommandLine:
         elif word in CHANGES_FILES and self._app.read_only and "--dry-run" not in rest:
             self._app.say(f"{word}: this console is read-only", "warn")
         elif word in CLI_WORDS:
-            self._app.run_worker(self._show(text), group="command", exit_on_error=False)
+            self._show(text)
         else:
             raise UsageError(f"no command '{word}'", place=":", hint=_near(word))
 
@@ -128,29 +144,38 @@ class CommandLine:
             names = [name for name in rest if not name.startswith("-")]
             if not names:
                 raise UsageError("kill-zombies on which host?", place=":kill-zombies")
-            app.propose_on([app.config.host(name).name for name in names], word)
+            app.doing.propose_on([app.config.host(name).name for name in names], word)
         elif word in ("resume", "undo") and len(rest) == 1:
-            app.propose(word, app.host_of_plan(rest[0]), None, plan_id=rest[0])
+            app.propose(word, app.doing.hosts_of_plans.get(rest[0]), None, plan_id=rest[0])
         else:
             raise UsageError(f"use the key for {word}", place=f":{word}", hint="? shows it")
 
-    async def _show(self, text: str) -> None:
+    def _show(self, text: str) -> None:
+        """Run it behind a dialog that stands at once, so that keys typed on are for it."""
+        from console.screens.reading import Reading  # noqa: PLC0415 - only when asked for
+
+        reading = Reading(f":{text} …", [("it runs; Esc leaves it running", "dim")])
+        self._app.push_screen(reading)
+        run = self._run(text, reading)
+        self._app.run_worker(run, group="command", exit_on_error=False)
+
+    async def _run(self, text: str, reading: Reading) -> None:
         from console.screens.reading import Reading  # noqa: PLC0415 - only when asked for
 
         app = self._app
-        if app.actions is None:
-            app.say("not connected yet; a moment", "warn")
-            return
-        app.say(f":{text} …")
+        title, rows = f":{text}", []
         try:
-            output = await app.actions.run_command(text)
+            await app.opened.wait()
+            if app.actions is not None:
+                output = await app.actions.run_command(text)
+                title += f" (exit {output.code})"
+                rows = [(part, "plain") for part in lines(output.text.rstrip("\n"))]
         except SpecopsError as error:
-            app.say(str(error), "bad")
-            return
-        app.unsay(f":{text} …")
-        role = "plain" if output.code == 0 else "warn"
-        body = [(part, "plain") for part in lines(output.text.rstrip("\n"))]
-        await app.push_screen(Reading(f":{text} (exit {output.code})", [*body, ("", role)]))
+            rows = [(str(error), "bad")]
+        if reading.is_attached:
+            reading.show(title, rows)
+        else:
+            app.push_screen(Reading(title, rows, unasked=True))
 
 
 def _near(word: str) -> str:

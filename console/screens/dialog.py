@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
@@ -25,6 +27,11 @@ class Dialog(ModalScreen[ResultT]):
     SCOPE: ClassVar[str] = ""
     AUTO_FOCUS = ""
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", show=False)]
+    unasked: bool = False
+    """Whether it comes by itself: no key typed before it was seen is then meant for it."""
+
+    drawn_at: float | None = None
+    """When it was first on the screen, on the clock of the events."""
 
     @property
     def specops(self) -> SpecopsApp:
@@ -36,6 +43,28 @@ class Dialog(ModalScreen[ResultT]):
         box = Container(*self.body(), Lines(id="buttons"), id="box")
         box.border_title = safe(self.heading()).replace("[", r"\[")
         yield box
+
+    def on_mount(self) -> None:
+        """Note when it can first have been seen."""
+        self.call_after_refresh(self._drawn)
+
+    def _drawn(self) -> None:
+        self.drawn_at = time.monotonic()
+
+    def too_early(self, event: events.Key | events.Paste) -> bool:
+        """Whether a key is dropped because it was typed before this could be seen."""
+        seen = self.drawn_at is not None and event.time >= self.drawn_at
+        early = not seen and self.needs_seeing(event)
+        if early:
+            self.dropped()
+        return early
+
+    def needs_seeing(self, event: events.Key | events.Paste) -> bool:
+        """Whether a key is an answer that nobody can give before seeing what is asked."""
+        return self.unasked
+
+    def dropped(self) -> None:
+        """A key was dropped; say so where it matters."""
 
     def heading(self) -> str:
         """The title in the frame."""

@@ -6,21 +6,39 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from console.errors import SpecopsError
+from console.errors import HostError, SpecopsError
 from console.keys import BY_ID
 from console.model import Plan
 from widgets.words import kind_word, safe, total_memory
 
 if TYPE_CHECKING:
     from console.app import SpecopsApp
-    from console.screens.plan import PlanDialog
+    from console.screens.making import Making
+    from console.screens.plan import Answer, PlanDialog
 
 LAUNCHES = ("launch", "relaunch")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the operator wants to have planned."""
+
+    action: str
+    host: str
+    server: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """In words."""
+        server = f" {safe(self.server)}" if self.server else ""
+        return f"{self.action}{server} on {safe(self.host)}"
 
 
 class Doing:
@@ -50,55 +68,69 @@ class Doing:
             which = f"{names}: put the cursor on one of them" if names else "hosts.yaml has none"
             app.say(f"{action}: which server of {safe(host)}? {which}", "warn")
             return
-        app.run_worker(
-            self._propose(action, host, server, dict(options)), group="plan", exclusive=True,
-            exit_on_error=False,
-        )  # fmt: skip
+        self._make((Wish(action, host, server, dict(options)),))
 
     def propose_on(self, hosts: Sequence[str], action: str) -> None:
         """The same on several hosts: one plan, one dialog and one answer for each."""
         if len(hosts) == 1:
             self.propose(action, hosts[0], None, {})
+        else:
+            self._make([Wish(action, host) for host in hosts])
+
+    def _make(self, wishes: Sequence[Wish]) -> None:
+        """Have the plan of the first wish made, behind a dialog that takes the keys meanwhile."""
+        from console.screens.making import Making  # noqa: PLC0415 - after the first paint
+
+        if not wishes:
             return
+        making = Making(wishes[0].title)
+        self._app.push_screen(making)
+        making.work = self._app.run_worker(
+            self._planned(wishes, making), group="plan", exclusive=True, exit_on_error=False
+        )
 
-        async def each() -> None:
-            for host in hosts:
-                await self._propose(action, host, None, {})
-
-        self._app.run_worker(each(), group="plan", exclusive=True, exit_on_error=False)
-
-    async def _propose(
-        self, action: str, host: str, server: str | None, options: dict[str, Any]
-    ) -> None:
-        from console.screens.plan import PlanDialog  # noqa: PLC0415 - after the first paint
-
-        app = self._app
-        if app.actions is None:
-            app.say("not connected yet; a moment", "warn")
-            return
-        busy = f"{action}: making the plan…"
-        app.say(busy)
+    async def _planned(self, wishes: Sequence[Wish], making: Making) -> None:
+        app, wish = self._app, wishes[0]
+        show: Callable[[], None] | None = None
         try:
-            plan = await app.actions.plan(action, host, server, **options)
+            await app.opened.wait()
+            if app.actions is None:
+                raise HostError("the console has no connections: it could not be started whole")
+            plan = await app.actions.plan(wish.action, wish.host, wish.server, **wish.options)
+            show = partial(self._show_plan, plan, wishes)
         except SpecopsError as error:
             app.say(str(error), "bad")
-            return
-        if action == "kill-zombies" and not plan.steps:
-            plan = replace(plan, summary=(*plan.summary, *self._spared(host)))
-        stream = app.actions.preflight_stream(plan) if action in LAUNCHES else None
-        app.unsay(busy)
-        answer = await app.push_screen_wait(app.made(PlanDialog, plan, stream))
-        if answer == "presets":
-            self.choose(action, host, server)
+            if len(wishes) > 1:
+                show = partial(self._make, wishes[1:])
+        finally:
+            making.over(show)
+
+    def _show_plan(self, plan: Plan, wishes: Sequence[Wish]) -> None:
+        from console.screens.plan import PlanDialog  # noqa: PLC0415 - after the first paint
+
+        app, wish = self._app, wishes[0]
+        assert app.actions is not None  # a plan came from it
+        if plan.action == "kill-zombies" and not plan.steps:
+            plan = replace(plan, summary=(*plan.summary, *self._spared(plan.host)))
+        stream = app.actions.preflight_stream(plan) if plan.action in LAUNCHES else None
+
+        def left(answer: Answer | None) -> None:
+            if answer == "presets":
+                self.choose(wish.action, wish.host, wish.server)
+            else:
+                self._make(wishes[1:])
+
+        app.push_screen(app.made(PlanDialog, plan, stream), left)
 
     def choose(self, action: str, host: str | None, server: str | None) -> None:
         """Ask for presets first, then propose."""
         if server is None or host is None:
             self.propose(action, host, server, {})
             return
-        self._app.run_worker(
+        asking = self._app.run_worker(
             self._choose(action, host, server), group="plan", exclusive=True, exit_on_error=False
         )
+        self._app.keyboard.opens(asking)
 
     async def _choose(self, action: str, host: str, server: str) -> None:
         from console.screens.choose import ChoosePresets  # noqa: PLC0415 - only when asked for
@@ -110,15 +142,18 @@ class Doing:
             self._app.say(str(error), "bad")
             return
         configured = self._app.config.servers.get(server)
+
+        def chosen(names: dict[str, str] | None) -> None:
+            if names is not None:
+                self.propose(action, host, server, names)
+
         dialog = ChoosePresets(
             f"{action} {safe(server)}", presets,
             speculative=configured.speculative if configured else None,
             nccl=configured.nccl if configured else None,
             standings=await standings(self._app, presets, host, server),
         )  # fmt: skip
-        chosen = await self._app.push_screen_wait(dialog)
-        if chosen is not None:
-            await self._propose(action, host, server, dict(chosen))
+        self._app.push_screen(dialog, chosen)
 
     def execute(self, plan: Plan, dialog: PlanDialog) -> None:
         """Do a confirmed plan. It goes on when its dialog is closed; the end is always said."""

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from console import query
 from console.errors import SpecopsError
 from console.screens.base import Movable, Place
+from console.screens.standing import stands
 from widgets.paint import Lines, fit, line
 from widgets.prompt import Prompt
 from widgets.table import Table
@@ -60,6 +61,14 @@ class TablePlace(Place, Generic[T]):
         """Whatever is pressed first, it is meant for the row that the cursor is on now."""
         self.table.hold()
 
+    def on_table_moved(self) -> None:
+        """The cursor is on another row."""
+        if stands(self):
+            self.moved()
+
+    def moved(self) -> None:
+        """Show what goes with the row of the cursor."""
+
     def on_table_opened(self) -> None:
         """Double click."""
         opener: Callable[[], None] | None = getattr(self, "action_open", None)
@@ -70,7 +79,7 @@ class TablePlace(Place, Generic[T]):
 
     def action_filter(self) -> None:
         """``/``."""
-        history = self.specops.history_of(f"{self.SCOPE}/")
+        history = self.specops.lines.history(f"{self.SCOPE}/")
         self.ask(Prompt("/", value=self.wanted, placeholder=self.HINT, history=history))
         rows = self.all_rows()
         fields = ", ".join(self.facts(rows[0])) if rows else ""
@@ -89,7 +98,7 @@ class TablePlace(Place, Generic[T]):
             return
         self.wanted = text.strip()
         if self.wanted:
-            self.specops.history_of(f"{self.SCOPE}/").insert(0, self.wanted)
+            self.specops.lines.history(f"{self.SCOPE}/").insert(0, self.wanted)
         self.views_changed()
 
     def action_back(self) -> None:

@@ -137,7 +137,7 @@ class Fleet(TablePlace[FleetRow]):
         self.query_one("#loghead", Lines).show([line((head, "dim"))])
         self._peek.follow(row.view.host.name if source else None, source, self._log)
 
-    def on_table_moved(self) -> None:
+    def moved(self) -> None:
         """Another row: say why, show its log."""
         host, server = self.where()
         self.specops.places.selected = (host, server)
@@ -166,7 +166,7 @@ class Fleet(TablePlace[FleetRow]):
         hosts = list(dict.fromkeys(row.view.host.name for row in self._table.marked))
         here, _ = self.where()
         if here is not None:
-            self.specops.propose_on(hosts or [here], "kill-zombies")
+            self.specops.doing.propose_on(hosts or [here], "kill-zombies")
 
     def action_copy(self) -> None:
         """Host, server, state and reasons as text."""

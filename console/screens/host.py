@@ -106,7 +106,7 @@ class HostScreen(TablePlace[ProcessRow]):
         detail.styles.height = height
         detail.show(lines)
 
-    def on_table_moved(self) -> None:
+    def moved(self) -> None:
         """Another process."""
         self._show_why()
 

@@ -94,6 +94,8 @@ class LogScreen(Place):
 
     def on_log_view_status(self) -> None:
         """The view's state has changed."""
+        if not self.drawable:
+            return
         verdict = self._view.judged
         if self._at_error and self._view.store.errors:
             self._at_error = False
@@ -137,12 +139,12 @@ class LogScreen(Place):
     def action_search(self) -> None:
         """``/``."""
         self.ask(
-            Prompt("/", placeholder="text or /regex/", history=self.specops.history_of("log/"))
+            Prompt("/", placeholder="text or /regex/", history=self.specops.lines.history("log/"))
         )
 
     def action_narrow(self) -> None:
         """``&``."""
-        history = self.specops.history_of("log&")
+        history = self.specops.lines.history("log&")
         self.ask(Prompt("&", placeholder="only lines with text, /regex/ or !text", history=history))
 
     def given(self, what: str, text: str | None) -> None:
@@ -155,7 +157,7 @@ class LogScreen(Place):
             self.report(error)
             return
         if text:
-            self.specops.history_of(f"log{what}").insert(0, text)
+            self.specops.lines.history(f"log{what}").insert(0, text)
         if what == "/":
             self._view.find(matcher)
         else:

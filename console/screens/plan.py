@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Literal
 
+from textual import events
 from textual.widget import Widget
 
 from console.errors import SpecopsError
 from console.model import Finding, Plan, Severity, StepResult
 from console.screens.dialog import Dialog
+from console.screens.standing import stands
 from widgets.paint import Line, Lines, line, wrap
 from widgets.plan import finding_lines, is_bulk, step_lines, summary_lines, touches
 from widgets.prompt import Prompt
@@ -90,7 +92,7 @@ class PlanDialog(Dialog[Answer | None]):
 
     def draw(self) -> None:
         """Everything, as it is now."""
-        if not self.is_mounted:
+        if not stands(self):
             return
         width, height = self.room()
         room = height - (0 if self.unlocked else 2)
@@ -162,6 +164,18 @@ class PlanDialog(Dialog[Answer | None]):
         self.action_cancel()
 
     # ---- keys
+
+    def needs_seeing(self, event: events.Key | events.Paste) -> bool:
+        """``y``, and the host's name that allows it: never for a plan that was not yet seen."""
+        if self.state != "asking" or not isinstance(event, events.Key):
+            return self.state == "asking"
+        what = {key: a.id for a in self.specops.keys.on("plan") for key in a.keys}.get(event.key)
+        return what == "confirm" or (what != "cancel" and not self.unlocked)
+
+    def dropped(self) -> None:
+        """Say why nothing happens."""
+        self._said = line(("typed before this was drawn: read it, then type again", "warn"))
+        self.draw()
 
     def action_confirm(self) -> None:
         """``y``: only when it was unlocked, preflight is through and found no error."""

@@ -104,7 +104,7 @@ class PresetsScreen(TablePlace[Preset]):
         self._show_detail()
         self.show_head()
 
-    def on_table_moved(self) -> None:
+    def moved(self) -> None:
         """Another preset."""
         self._show_detail()
 

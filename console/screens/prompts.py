@@ -23,6 +23,8 @@ T = TypeVar("T")
 class SecretDialog(Dialog[str | None]):
     """Asks for a passphrase, a one-time code or a password; shows none of it."""
 
+    unasked: bool = True
+
     def __init__(self, host: str, what: str, prompt: str) -> None:
         super().__init__()
         self._host, self._what, self._prompt = host, what, prompt
@@ -57,6 +59,8 @@ class SecretDialog(Dialog[str | None]):
 
 class TrustDialog(Dialog[bool | None]):
     """An unknown host key: ``y`` trusts and remembers it; Enter and Esc do not."""
+
+    unasked: bool = True
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,q", "cancel", show=False),

@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 
 from console.notices import Notices
 from console.screens.dialog import Dialog
+from console.screens.standing import stands
 from widgets.paint import Line, Lines, line, wrap
 
 
@@ -27,8 +28,11 @@ class Reading(Dialog[None]):
         Binding("c", "copy", show=False),
     ]
 
-    def __init__(self, title: str, lines: Sequence[tuple[str, str]]) -> None:
+    def __init__(
+        self, title: str, lines: Sequence[tuple[str, str]], *, unasked: bool = False
+    ) -> None:
         super().__init__()
+        self.unasked = unasked
         self._title = title
         self._text = lines
 
@@ -41,12 +45,20 @@ class Reading(Dialog[None]):
         self.foot(("j k  scroll", "key"), ("c  copy", "key"), ("[ Close ]", "focus"))
         self._draw()
 
+    def show(self, title: str, lines: Sequence[tuple[str, str]]) -> None:
+        """Other text, as of a command that has ended."""
+        self._title, self._text = title, lines
+        self._draw()
+
     def on_resize(self) -> None:
         """Wrap for the new width."""
         self.call_after_refresh(self._draw)
 
     def _draw(self) -> None:
+        if not stands(self):
+            return
         width, height = self.room()
+        self.query_one("#box").border_title = self.heading().replace("[", r"\[")
         lines: list[Line] = [
             line((part, role)) for text, role in self._text for part in wrap(text, width)
         ]

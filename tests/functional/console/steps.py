@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from textual.pilot import Pilot
 
 from console.app import SpecopsApp
+from console.screens.dialog import Dialog
 
 
 def text(app: SpecopsApp) -> str:
@@ -41,3 +42,18 @@ async def wait_for(pilot: Pilot[None], condition: Any, what: str) -> None:
             return
         await pilot.pause(0.01)
     raise AssertionError(f"never happened: {what}\n{text(pilot.app)}")  # type: ignore[arg-type]
+
+
+DialogT = TypeVar("DialogT", bound=Dialog[Any])
+
+
+async def seen(pilot: Pilot[None], kind: type[DialogT]) -> DialogT:
+    """The dialog of this kind, once it was drawn: what is typed before cannot answer it."""
+    app = pilot.app
+    await wait_for(
+        pilot,
+        lambda: isinstance(app.screen, kind) and app.screen.drawn_at is not None,
+        f"{kind.__name__} is drawn",
+    )
+    assert isinstance(app.screen, kind)
+    return app.screen

@@ -24,7 +24,7 @@ from console.screens.plan import PlanDialog
 from console.screens.presets import PresetsScreen
 from console.screens.server import ServerScreen
 from tests.functional.console import fake
-from tests.functional.console.steps import settle, show, text, wait_for
+from tests.functional.console.steps import seen, settle, show, text, wait_for
 from widgets.log_view import LogView
 
 SCREENS: dict[str, type[Any]] = {
@@ -145,25 +145,25 @@ async def test_dangerous_ones_make_their_plan() -> None:
         await settle(pilot)
         for name in ("launch", "stop", "kill-zombies", "clean"):
             await press(pilot, name)
-            await wait_for(pilot, lambda: isinstance(app.screen, PlanDialog), name)
+            await seen(pilot, PlanDialog)
             await press(pilot, "cancel")
         await press(pilot, "relaunch")
         assert "with which presets?" in text(app)
         await pilot.press("j", "tab", "j", "enter")
-        await wait_for(pilot, lambda: isinstance(app.screen, PlanDialog), "relaunch")
+        await seen(pilot, PlanDialog)
         await press(pilot, "choose")
         assert "with which presets?" in text(app)
         await pilot.press("escape")
         await press(pilot, "go-host")
         await press(pilot, "kill")
-        await wait_for(pilot, lambda: isinstance(app.screen, PlanDialog), "kill")
+        await seen(pilot, PlanDialog)
         await pilot.press("escape")
         await press(pilot, "activity")
         await wait_for(pilot, lambda: "kz-1" in str(app.doing.hosts_of_plans), "audit")
         app.screen.table.select(app.screen.table.rows[0].key)  # type: ignore[attr-defined]
         for name in ("undo", "resume"):
             await press(pilot, name)
-            await wait_for(pilot, lambda: isinstance(app.screen, PlanDialog), name)
+            await seen(pilot, PlanDialog)
             await pilot.press("escape")
     made = [(action, host, server) for action, host, server, _ in actions.planned]
     on = ("ct129", "kimi-k25")
@@ -186,7 +186,7 @@ async def test_the_fix_of_a_diagnosis_is_one_key() -> None:
         assert "server_args.py:3809" in shown
         assert "F applies --speculative-num-steps 3" in shown
         await press(pilot, "fix")
-        await wait_for(pilot, lambda: isinstance(app.screen, PlanDialog), "plan")
+        await seen(pilot, PlanDialog)
     action, host, server, options = actions.planned[0]
     assert (action, host, server) == ("relaunch", "gpu7", "k30")
     assert options["change"].flags == {"speculative-num-steps": 3}
@@ -307,7 +307,7 @@ async def test_plan_keys(tmp_path: Path) -> None:
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
         await pilot.press("S")
-        await wait_for(pilot, lambda: isinstance(app.screen, PlanDialog), "plan")
+        await seen(pilot, PlanDialog)
         await press(pilot, "whole")
         assert "pid 4711  root  python3 -m sglang" in text(app)
         await press(pilot, "dry-run")

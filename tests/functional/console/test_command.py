@@ -105,10 +105,10 @@ async def test_watch_is_the_servers_screen_and_adopt_respects_read_only() -> Non
     app, _, actions = fake.app(read_only=True)
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
-        app.command("watch k26")
+        app.lines.given("watch k26")
         await pilot.pause()
         assert isinstance(app.screen, ServerScreen)
-        app.command("adopt ct129 900 --yes")
+        app.lines.given("adopt ct129 900 --yes")
         await pilot.pause()
         assert "adopt: this console is read-only" in text(app)
     assert actions.commands == []

@@ -11,7 +11,7 @@ from console.model import HostState, ProcessId
 from console.screens.base import keyed
 from console.screens.plan import PlanDialog
 from tests.functional.console import fake
-from tests.functional.console.steps import settle, show, text, wait_for
+from tests.functional.console.steps import seen, settle, show, text, wait_for
 from tests.functional.console.test_actions import SCREENS
 
 DANGEROUS_HERE = ("R", "L", "S", "Z", "C")
@@ -27,9 +27,7 @@ async def test_enter_and_escape_cancel_every_plan() -> None:
                 if key == "R":
                     await wait_for(pilot, lambda: len(app.screen_stack) == 3, "presets")
                     await pilot.press("enter")
-                await wait_for(
-                    pilot, lambda: isinstance(app.screen, PlanDialog), f"dialog of {key}"
-                )
+                await seen(pilot, PlanDialog)
                 await pilot.press(leave)
                 await wait_for(pilot, lambda: len(app.screen_stack) == 2, f"{leave} closes {key}")
     assert len(actions.planned) == 3 * len(DANGEROUS_HERE)
@@ -41,7 +39,7 @@ async def test_only_y_executes_and_exactly_the_plan_shown() -> None:
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
         await pilot.press("S")
-        await wait_for(pilot, lambda: isinstance(app.screen, PlanDialog), "dialog")
+        await seen(pilot, PlanDialog)
         shown = app.screen.plan  # type: ignore[attr-defined]
         await pilot.press("y")
         await wait_for(pilot, lambda: "stop kimi-k25: done" in text(app), "result")
@@ -65,7 +63,7 @@ async def test_kill_after_re_sort_names_the_process_that_was_pointed_at() -> Non
         screen = app.screen
         assert screen.table.row.process.id.pid == 900  # type: ignore[attr-defined]
         await pilot.press("K")
-        await wait_for(pilot, lambda: isinstance(app.screen, PlanDialog), "dialog")
+        await seen(pilot, PlanDialog)
         view = fleet.views["ct129"]
         assert view.snapshot is not None
         left = tuple(
@@ -105,13 +103,13 @@ async def test_several_targets_want_the_hosts_name_typed() -> None:
         await pilot.press("2")
         await pilot.pause()
         await pilot.press("space", "space", "space", "K")
-        await wait_for(pilot, lambda: isinstance(app.screen, PlanDialog), "dialog")
+        await seen(pilot, PlanDialog)
         assert "type the host's name" in text(app)
         await pilot.press("y", "enter")  # y is typed into the line, Enter cancels
         await wait_for(pilot, lambda: len(app.screen_stack) == 3, "cancelled")
         assert actions.executed == []
         await pilot.press("K")
-        await wait_for(pilot, lambda: isinstance(app.screen, PlanDialog), "dialog")
+        await seen(pilot, PlanDialog)
         await pilot.press(*"ct129")
         await pilot.pause()
         assert actions.executed == []
@@ -142,7 +140,7 @@ async def test_a_failed_step_is_shown_and_stays_in_the_notices() -> None:
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
         await pilot.press("S")
-        await wait_for(pilot, lambda: isinstance(app.screen, PlanDialog), "dialog")
+        await seen(pilot, PlanDialog)
         await pilot.press("y")
         await wait_for(pilot, lambda: "signal failed" in text(app), "failure")
         await pilot.press("escape", "n")

@@ -277,8 +277,6 @@ def test_notices_fold_repeats_and_fade() -> None:
     assert len(notices.all) == 1
     assert notices.fresh(20.0) is not None
     assert notices.fresh(60.0) is None
-    notices.drop("b")
-    assert len(notices.all) == 1
 
 
 def test_trends_keep_one_sample_a_second() -> None:
