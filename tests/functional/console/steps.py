@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, TypeVar
 
 from textual.pilot import Pilot
 
 from console.app import SpecopsApp
 from console.screens.dialog import Dialog
+
+PATIENCE_S = 60.0
+"""How long a busy machine may take for anything here; a free one takes milliseconds."""
 
 
 def text(app: SpecopsApp) -> str:
@@ -19,11 +23,12 @@ def text(app: SpecopsApp) -> str:
 async def settle(pilot: Pilot[None]) -> None:
     """Until the first views are drawn and nothing is pending."""
     app: Any = pilot.app
-    for _ in range(40):
-        await pilot.pause()
-        if app.actions is not None and any(view.seen_at for view in app.views.values()):
-            break
-        await pilot.pause(0.01)
+    await pilot.pause()
+    await wait_for(
+        pilot,
+        lambda: app.actions is not None and any(view.seen_at for view in app.views.values()),
+        "the first views",
+    )
     show(app)
     await pilot.pause()
 
@@ -37,7 +42,8 @@ def show(app: Any) -> None:
 
 async def wait_for(pilot: Pilot[None], condition: Any, what: str) -> None:
     """Give background work its turns until something is so; bounded."""
-    for _ in range(200):
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
         if condition():
             return
         await pilot.pause(0.01)
