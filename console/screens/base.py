@@ -242,7 +242,8 @@ class Place(Playing):
         """``:``."""
         app = self.specops
         self.ask(Prompt(":", value="", placeholder="any command; Tab completes, ↑ recalls",
-                        history=app.lines.history(":"), complete=partial(complete, app)))  # fmt: skip
+                        history=app.lines.history(":"),
+                        complete=partial(complete, app)))  # fmt: skip
         self._show_hint("")
 
     def action_back(self) -> None:

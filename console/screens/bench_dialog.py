@@ -42,6 +42,8 @@ def expected_s(load: Load, known: Sequence[Bench]) -> float | None:
 class BenchDialog(Dialog[Load | None]):
     """How much is asked; Enter and Esc leave, only ``y`` begins."""
 
+    ANSWERS: ClassVar[tuple[str, ...]] = ("y",)
+
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,q", "cancel", show=False),
         Binding("j,down", "move(1)", show=False),

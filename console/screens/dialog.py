@@ -27,11 +27,11 @@ class Dialog(ModalScreen[ResultT]):
     SCOPE: ClassVar[str] = ""
     AUTO_FOCUS = ""
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", show=False)]
+    ANSWERS: ClassVar[tuple[str, ...]] = ()
+    """Keys that begin something."""
+
     unasked: bool = False
     """Whether it comes by itself: no key typed before it was seen is then meant for it."""
-
-    drawn_at: float | None = None
-    """When it was first on the screen, on the clock of the events."""
 
     @property
     def specops(self) -> SpecopsApp:
@@ -40,16 +40,15 @@ class Dialog(ModalScreen[ResultT]):
 
     def compose(self) -> ComposeResult:
         """The box."""
-        box = Container(*self.body(), Lines(id="buttons"), id="box")
+        box = Container(*self.body(), Foot(id="buttons"), id="box")
         box.border_title = safe(self.heading()).replace("[", r"\[")
         yield box
 
-    def on_mount(self) -> None:
-        """Note when it can first have been seen."""
-        self.call_after_refresh(self._drawn)
-
-    def _drawn(self) -> None:
-        self.drawn_at = time.monotonic()
+    @property
+    def drawn_at(self) -> float | None:
+        """When it was first on the screen, on the clock of the events."""
+        foot = next(iter(self.query(Foot)), None)
+        return foot.drawn_at if foot else None
 
     def too_early(self, event: events.Key | events.Paste) -> bool:
         """Whether a key is dropped because it was typed before this could be seen."""
@@ -61,7 +60,7 @@ class Dialog(ModalScreen[ResultT]):
 
     def needs_seeing(self, event: events.Key | events.Paste) -> bool:
         """Whether a key is an answer that nobody can give before seeing what is asked."""
-        return self.unasked
+        return self.unasked or (isinstance(event, events.Key) and event.key in self.ANSWERS)
 
     def dropped(self) -> None:
         """A key was dropped; say so where it matters."""
@@ -88,3 +87,15 @@ class Dialog(ModalScreen[ResultT]):
     def action_cancel(self) -> None:
         """Leave without an answer."""
         self.dismiss(None)
+
+
+class Foot(Lines):
+    """The row of keys, which says what can be answered; it notes when it was first drawn."""
+
+    drawn_at: float | None = None
+
+    def line_at(self, y: int) -> tuple[Line, str]:
+        """The row."""
+        if self.drawn_at is None and self.lines:
+            self.drawn_at = time.monotonic()
+        return super().line_at(y)

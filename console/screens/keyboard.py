@@ -79,6 +79,10 @@ class Keyboard:
             self._task.cancel()
 
     @property
+    def _open(self) -> bool:
+        return self._app.is_running and self._app.return_code is None
+
+    @property
     def _busy(self) -> bool:
         return self._task is not None and not self._task.done()
 
@@ -97,7 +101,7 @@ class Keyboard:
 
     async def _hand_on(self) -> None:
         await self._settled()
-        while self._waiting:
+        while self._waiting and self._open:
             self._due = self._waiting.popleft()
             self._app.post_message(self._due)
             await self._settled()
@@ -114,6 +118,8 @@ class Keyboard:
                 await self._opening.pop().wait()
         before: list[MessagePump] = []
         for _ in range(_ROUNDS):
+            if not self._open:
+                break
             path = self._path()
             for pump in (self._app, *self._reached, *path):
                 await self._idle(pump)
@@ -131,7 +137,7 @@ class Keyboard:
         """Until a widget has done all it was sent, or is gone."""
         done = asyncio.Event()
         pump.call_next(done.set)
-        while not done.is_set() and (pump is self._app or pump.is_attached):
+        while not done.is_set() and self._open and (pump is self._app or pump.is_attached):
             try:
                 await asyncio.wait_for(done.wait(), _LOOK_AGAIN_S)
             except TimeoutError:

@@ -35,7 +35,7 @@ class Making(Dialog[None]):
     def on_mount(self) -> None:
         """Say what is going on."""
         self.query_one("#content", Lines).show([line(("making the plan…", "accent"))])
-        self.foot(("[ Cancel ]", "focus"))
+        self.foot(("[ Give up ]", "focus"))
 
     def over(self, then: Callable[[], None] | None = None) -> None:
         """The plan is made, or cannot be: close, and go on to what comes ``then``.

@@ -12,6 +12,7 @@ from console.notices import Notices
 from console.screens.dialog import Dialog
 from console.screens.standing import stands
 from widgets.paint import Line, Lines, line, wrap
+from widgets.words import safe
 
 
 class Reading(Dialog[None]):
@@ -58,7 +59,7 @@ class Reading(Dialog[None]):
         if not stands(self):
             return
         width, height = self.room()
-        self.query_one("#box").border_title = self.heading().replace("[", r"\[")
+        self.query_one("#box").border_title = safe(self.heading()).replace("[", r"\[")
         lines: list[Line] = [
             line((part, role)) for text, role in self._text for part in wrap(text, width)
         ]

@@ -1,4 +1,4 @@
-"""Whether a screen can still be drawn on."""
+"""Whether a screen can be drawn on."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from textual.screen import Screen
 def stands(screen: Screen[Any]) -> bool:
     """Whether all widgets of a screen are there.
 
-    One that is being closed loses them one by one, while timers, resizes and messages that were on
-    their way still reach it.
+    They come one by one when it is opened and go one by one when it is closed, while timers,
+    resizes and messages that were on their way reach it all the same.
     """
-    composed = bool(screen.children)
-    return composed and screen.app.is_running and screen in screen.app.screen_stack
+    parts = screen.children
+    there = bool(parts) and all(part.is_mounted for part in parts)
+    return there and screen.app.is_running and screen in screen.app.screen_stack

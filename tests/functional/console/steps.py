@@ -26,7 +26,10 @@ async def settle(pilot: Pilot[None]) -> None:
     await pilot.pause()
     await wait_for(
         pilot,
-        lambda: app.actions is not None and any(view.seen_at for view in app.views.values()),
+        lambda: (
+            app.actions is not None
+            and (not app.fleet.views or any(view.seen_at for view in app.views.values()))
+        ),
         "the first views",
     )
     show(app)
