@@ -10,7 +10,7 @@ from console.model import Server
 from console.screens.log import LogScreen
 from console.screens.plan import PlanDialog
 from tests.functional.console import fake
-from tests.functional.console.steps import settle, text, wait_for
+from tests.functional.console.steps import seen, settle, text, wait_for
 
 
 def loose() -> fake.FakeFleet:
@@ -32,7 +32,7 @@ async def test_the_only_server_of_a_host_is_meant(key: str) -> None:
         if key == "R":
             await wait_for(pilot, lambda: "which presets" in text(app), "presets")
             await pilot.press("enter")
-        await wait_for(pilot, lambda: isinstance(app.screen, PlanDialog), "plan")
+        await seen(pilot, PlanDialog)
         await pilot.press("escape")
         await pilot.press("l")
         await wait_for(pilot, lambda: isinstance(app.screen, LogScreen), "its log")

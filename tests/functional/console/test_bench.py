@@ -16,7 +16,7 @@ from console.planning.measuring import Load
 from console.screens.bench import BenchScreen
 from console.screens.bench_dialog import BenchDialog, expected_s
 from tests.functional.console import fake
-from tests.functional.console.steps import settle, show, text, wait_for
+from tests.functional.console.steps import seen, settle, show, text, wait_for
 from tests.functional.console.test_walk import nothing_overflows
 
 LOAD = Load((1, 8, 32), 4, 128)
@@ -85,7 +85,7 @@ async def test_y_measures_and_enter_does_not() -> None:
         assert app.screen is screen
         assert actions.benched == []
         await pilot.press("b")
-        await wait_for(pilot, lambda: isinstance(app.screen, BenchDialog), "the question")
+        await seen(pilot, BenchDialog)
         assert "3 requests are running now" in text(app), "others feel it, so it is said"
         assert "164 requests of 128 tokens, time unknown" in text(app)
         await pilot.press("k", "y")

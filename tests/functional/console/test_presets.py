@@ -12,7 +12,7 @@ from console.screens.plan import PlanDialog
 from console.screens.preset_form import PresetForm
 from console.screens.presets import PresetsScreen
 from tests.functional.console import fake
-from tests.functional.console.steps import settle, text, wait_for
+from tests.functional.console.steps import seen, settle, text, wait_for
 
 
 def fleet() -> fake.FakeFleet:
@@ -77,7 +77,7 @@ async def test_the_choice_before_a_relaunch_is_ranked_too() -> None:
         assert "works" in lines[0]
         assert "• eagle3-3step" in text(app) or "▸ eagle3-3step" in text(app)
         await pilot.press("enter")
-        await wait_for(pilot, lambda: isinstance(app.screen, PlanDialog), "plan")
+        await seen(pilot, PlanDialog)
     assert actions.planned[0][3]["speculative"] == "eagle3-3step", "the configured one stays chosen"
 
 
