@@ -195,7 +195,8 @@ def why(view: HostView, server: ServerState | None, now: float) -> list[tuple[st
         if server.stalled:
             out.append(("STALLED", safe(server.stalled)))
         out.append((server.phase.value, _starting(view, server)))
-    if server.log_silent_s is not None and server.log_silent_s >= 60:
+    over = server.phase in (Phase.STOPPED, Phase.FAILED)  # then silence says nothing
+    if server.log_silent_s is not None and server.log_silent_s >= 60 and not over:
         out.append(("log", f"silent for {duration(server.log_silent_s)}"))
     return out
 

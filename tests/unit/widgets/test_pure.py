@@ -168,6 +168,8 @@ def test_why_gives_evidence_before_anything_else() -> None:
     reasons = why(view, view.servers[0], fake.NOW)
     assert reasons[0] == ("NEVER READY", fake.ZOMBIE.evidence[0])
     assert ("log", "silent for 8 h 09 min") in reasons
+    over = replace(view.servers[0], phase=Phase.STOPPED)
+    assert not any(label == "log" for label, _ in why(replace(view, zombies=()), over, fake.NOW))
     for height in (2, 3, 5):
         assert len(detail_lines(rows()[0], fake.config().servers, 80, height, fake.NOW)) <= height
 
