@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from console.config.presets import Presets
 from console.screens.dialog import Dialog
-from console.screens.standings import ROLES, Standings, by_standing
+from console.screens.standings import ROLES, Standings
 from widgets.paint import Line, Lines, fit, line
 from widgets.words import safe
 
@@ -67,7 +67,11 @@ class Choose(Dialog[str | None]):
 
 
 class ChoosePresets(Dialog[dict[str, str] | None]):
-    """A speculative and an NCCL preset. Enter goes on to the plan, which still asks."""
+    """A speculative and an NCCL preset. Enter goes on to the plan, which still asks.
+
+    The lists keep one order, so that fingers find what they know; how each has done here stands
+    beside it. The presets screen sorts by that.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *_MOVES,
@@ -82,8 +86,7 @@ class ChoosePresets(Dialog[dict[str, str] | None]):
         self._title = title
         self._kinds = ("speculative", "nccl")
         self._lists = {
-            kind: by_standing([p for p in presets if p.kind == kind], standings or {})
-            for kind in self._kinds
+            kind: [preset for preset in presets if preset.kind == kind] for kind in self._kinds
         }
         self._standings: Standings = standings or {}
         self._column = 0

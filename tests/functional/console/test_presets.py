@@ -66,16 +66,20 @@ async def test_what_worked_here_comes_first_and_says_why() -> None:
         assert by_name == sorted(by_name)
 
 
-async def test_the_choice_before_a_relaunch_is_ranked_too() -> None:
+async def test_the_choice_before_a_relaunch_says_how_each_did_in_an_order_that_stays() -> None:
     app, _, actions = fake.app(fleet=fleet())
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
         await pilot.press("R")
         await wait_for(pilot, lambda: "which presets" in text(app), "the choice")
-        lines = [part for part in text(app).splitlines() if "eagle3-" in part]
-        assert "eagle3-1step" in lines[0]
-        assert "works" in lines[0]
-        assert "• eagle3-3step" in text(app) or "▸ eagle3-3step" in text(app)
+        rows = [part.split()[:8] for part in text(app).splitlines() if " eagle3-" in part]
+        lines = [row for row in rows if "untried" in row or "works" in row or "fails" in row]
+        names_of = [next(word for word in row if word.startswith("eagle3-")) for row in lines]
+        assert names_of == sorted(names_of)
+        said = {name: row[row.index(name) + 1] for name, row in zip(names_of, lines, strict=True)}
+        assert said == {"eagle3-1step": "works", "eagle3-2step": "untried",
+                        "eagle3-3step": "untried", "eagle3-tree": "fails"}  # fmt: skip
+        assert "▸ eagle3-3step" in text(app)
         await pilot.press("enter")
         await seen(pilot, PlanDialog)
     assert actions.planned[0][3]["speculative"] == "eagle3-3step", "the configured one stays chosen"
