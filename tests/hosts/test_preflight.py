@@ -58,6 +58,6 @@ def test_what_only_the_host_can_tell(tmp_path: Path, python_host: NspawnHost) ->
     assert {rule: found.get(rule) for rule in wanted} == wanted
     assert "env-login-differs" not in found, "a PATH of its own is no difference"
 
-    good = "NCCL_P2P_LEVEL: SYS, NCCL_ALGO: Ring, CUDA_HOME: /opt/cuda, HF_TOKEN: 'secret:HF_TOKEN'"
+    good = "NCCL_P2P_LEVEL: SYS, NCCL_ALGO: Ring, CUDA_HOME: /opt/cuda"
     left = findings(command, host, good, code=5)
     assert not set(left) & {*wanted} - {"shard-damaged", "weights-missing", "env-login-missing"}

@@ -119,6 +119,15 @@ def ports(ctx: Context) -> Iterator[Finding]:
                 "stop it, or use another port",
                 flag,
             )
+    bootstrap = ctx.settings.integer("disaggregation-bootstrap-port", 8998)
+    if http == bootstrap and ctx.settings.text("disaggregation-mode") == "prefill":
+        yield ctx.error(
+            "port-same",
+            f"--port and --disaggregation-bootstrap-port are both {http}",
+            "use another --port",
+            "--port",
+            "--disaggregation-bootstrap-port",
+        )
     if http is not None and http == nccl:
         yield ctx.error("port-same", f"--port and --nccl-port are both {http}",
                         "leave --nccl-port out", "--port", "--nccl-port")  # fmt: skip
