@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from typing import Any, NamedTuple
@@ -130,6 +131,15 @@ def owner_of_cgroup(cgroup: str) -> tuple[str | None, str | None]:
     return (units[-1] if units else None), found
 
 
+@functools.lru_cache(maxsize=None)
+def own_container() -> str | None:
+    """The container that the agent itself runs in."""
+    try:
+        return owner_of_cgroup(cgroup_path(read("/proc/self/cgroup", 16384)))[1]
+    except OSError:
+        return None
+
+
 def cgroup_path(data: bytes) -> str:
     """The cgroup of a process: version 2's line, else the one systemd keeps, else the first."""
     lines = data.decode("utf-8", "backslashreplace").splitlines()
@@ -193,6 +203,8 @@ def details(pid: int, seen: Stat) -> dict[str, Any]:
     except OSError:  # another user's, or a finished one
         row["pid_namespace"] = ""
     row["unit"], row["container"] = owner_of_cgroup(row["cgroup"])
+    if row["container"] == own_container():
+        row["container"] = None  # for whoever looks from inside, it is the host
     return row
 
 

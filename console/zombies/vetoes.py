@@ -130,7 +130,7 @@ def owned(
 
 def init_like(process: Process | None) -> bool:
     """Whether a parent is one that adopts: the init of the machine, a user or a container."""
-    if process is None or process.id.pid == 1:
+    if process is None or 1 in (process.id.pid, process.inner_pid):
         return True
     return process.comm in ("systemd", "init", "tini", "docker-init", "dumb-init", "catatonit") or (
         process.comm.startswith("containerd-shim") or process.comm in ("conmon", "lxc-start")
