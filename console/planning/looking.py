@@ -8,6 +8,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from console.errors import ActionFailed, UsageError
 from console.model import Run, Server, ServerState, Snapshot
 from console.remote import Remote
 from console.watch import probe
@@ -88,3 +89,32 @@ async def see(remote: Remote, server: Server, looked: Looked) -> Seen:
         eye.close()
         await client.aclose()
     return Seen(eye.found, state, looked.snapshot, looked.runs)
+
+
+async def timed(checking: Awaitable[A]) -> tuple[A, float]:
+    """The answer, and when it came (monotonic)."""
+    return await checking, time.monotonic()
+
+
+# ---- what cannot be planned
+
+
+def checkable(server: Server) -> bool:
+    """Whether the command of a launch is known: that of a container made before is docker's."""
+    return server.runner.kind != "docker" or server.runner.image is not None
+
+
+def over_several(server: Server) -> UsageError:
+    """One node alone would wait for the others until its rendezvous times out, minutes later."""
+    hint = "an entry for each node, with nnodes, node-rank and dist-init-addr in its args"
+    return UsageError(
+        f"runs over {len(server.hosts)} hosts and is not launched as one", place=server.name,
+        hint=hint,
+    )  # fmt: skip
+
+
+def runs_already(server: Server, found: Found, host: str) -> ActionFailed:
+    """Why a server that runs is not launched, and what is meant instead."""
+    pid = found.main.id.pid if found.main else None
+    hint = f"specops relaunch {server.name}, or specops watch {server.name}"
+    return ActionFailed(f"{server.name} runs already, pid {pid}", place=host, hint=hint)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from console.actions.clean import plan_clean
 from console.actions.containers import need_image
@@ -26,7 +26,7 @@ from console.actions.serving import mark
 from console.actions.stop import plan_stop
 from console.config import Config
 from console.config.presets import Presets
-from console.errors import ActionFailed, AgentError, UsageError
+from console.errors import AgentError, UsageError
 from console.model import (
     Finding,
     Health,
@@ -41,20 +41,27 @@ from console.model import (
     ZombieKind,
 )
 from console.planning.ground import read_unit, survey
-from console.planning.looking import Looked, Seen, both, look, see
+from console.planning.looking import (
+    Looked,
+    Seen,
+    both,
+    checkable,
+    look,
+    over_several,
+    runs_already,
+    see,
+    timed,
+)
 from console.planning.secretstore import resolve
 from console.planning.undoing import ACTIONS, plan_undo_serving
 from console.preflight import check, from_argv
 from console.remote import Remote
 from console.runners.prepare import Ground
 from console.runners.settings import Choice, merge
-from console.watch.attribution import Found
 from console.watch.observe import Depth, Observer
 
 if TYPE_CHECKING:
     from console.planning.hostfacts import Asked
-
-A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,7 @@ class Planner:
         try:
             looked, ground = await both(look(self.remote, server), self._ground(server))
             if alone and looked.found.alive:
-                raise _runs_already(server, looked.found, self._host)
+                raise runs_already(server, looked.found, self._host)
             start = await self.start(server, choice, looked.snapshot.time, ground)
             if not checked:
                 began = time.monotonic()
@@ -121,7 +128,7 @@ class Planner:
                 return start, seen, ()
             asked = Asked(environments, ground.versions if ground else None)
             checking = self._check(start, looked, asked)
-            seen, (found, at) = await both(see(self.remote, server, looked), _timed(checking))
+            seen, (found, at) = await both(see(self.remote, server, looked), timed(checking))
             self.answer_s = time.monotonic() - at
             return start, seen, found
         finally:
@@ -138,6 +145,8 @@ class Planner:
             ActionFailed: the host lacks the interpreter, the unit, the engine.
         """
         settings = merge(server, self.presets, choice)
+        if len(server.hosts) > 1 and server.runner.kind != "systemd":
+            raise over_several(server)
         if server.runner.kind == "docker":
             chosen = choice is not None and choice != Choice()
             start = start_container(
@@ -364,22 +373,6 @@ def _planned_hung(plan: Plan) -> set[int]:
     """The launchers that a kill plan takes for hung."""
     items = (item for step in plan.steps[:1] for item in step.params.get("zombies", ()))
     return {item["pid"] for item in items if item["kind"] == ZombieKind.HUNG.value}
-
-
-def checkable(server: Server) -> bool:
-    """Whether the command of a launch is known: that of a container made before is docker's."""
-    return server.runner.kind != "docker" or server.runner.image is not None
-
-
-async def _timed(checking: Awaitable[A]) -> tuple[A, float]:
-    """The answer, and when it came (monotonic)."""
-    return await checking, time.monotonic()
-
-
-def _runs_already(server: Server, found: Found, host: str) -> ActionFailed:
-    pid = found.main.id.pid if found.main else None
-    hint = f"specops relaunch {server.name}, or specops watch {server.name}"
-    return ActionFailed(f"{server.name} runs already, pid {pid}", place=host, hint=hint)
 
 
 def _named(process: Process, kind: ZombieKind, why: str) -> Zombie:

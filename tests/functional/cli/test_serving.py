@@ -177,3 +177,16 @@ def test_a_taken_port_is_refused_before_anything_starts(bundled: Command) -> Non
         forced = bundled("launch", "one", "--yes", "--wait", "--json", "--skip-preflight")
         assert forced.code == 6
         assert str(port) in forced.json["detail"]
+
+
+def test_a_server_over_several_hosts_is_not_started_by_halves(specops: Command) -> None:
+    specops.write(
+        "hosts:\n  a: {transport: local}\n  b: {transport: local}\nservers:\n"
+        f"  one: {{hosts: [a, b], engine: sglang, model: /m, python: {sys.executable}}}\n"
+    )
+    for action in ("launch", "relaunch"):
+        ran = specops(action, "one", "--yes", "--wait", "--json")
+        assert ran.code == 2, ran.out
+        assert "2 hosts" in ran.json["error"]["message"]
+        assert "node-rank" in ran.json["error"]["hint"]
+    assert not specops("runs", "--json").json["hosts"][0]["runs"]
