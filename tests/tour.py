@@ -169,14 +169,20 @@ class Tour:
     def relaunch(self, pid: int) -> int:
         """With another preset, chosen by keys; the new pid."""
         self.press("R")
-        self.until("with which presets?")
-        self.press("k", "k", "Enter")  # from 3step up to 1step
+        self.pick("eagle3-1step")
         self.until("relaunch pair with eagle3-1step", "--speculative-num-steps  3  →  1")
         self.until("preflight done")
         self.press("y")
         self.until("relaunch pair: done")
         self.press("Escape")
         return self.serving("eagle3-1step", not_pid=pid)
+
+    def pick(self, preset: str) -> None:
+        """Move to a preset of the list, wherever it stands there, and take it."""
+        rows = self.until("with which presets?", f" {preset} ", "▸ ").splitlines()
+        here = next(at for at, row in enumerate(rows) if "▸ " in row)
+        there = next(at for at, row in enumerate(rows) if f" {preset} " in row)
+        self.press(*(("j" if there > here else "k") for _ in range(abs(there - here))), "Enter")
 
     def whole_loop(self) -> int:
         """Launch, complete, follow, relaunch, complete, follow; the pid that serves at the end."""

@@ -63,7 +63,7 @@ class LogScreen(Place):
         """The log and its status line."""
         self._view = LogView(LogStore(), id="log")
         self._judging = Judging(self, self._view)
-        return [self._view, Lines(id="cause"), Lines(id="hint")]
+        return [self._view, Lines(id="cause"), Lines(id="status")]
 
     def crumbs(self) -> str:
         """Host, server, log."""
@@ -118,7 +118,7 @@ class LogScreen(Place):
         )
         room = max(0, self.size.width - width_of(right))
         role = "warn" if store.skipped_bytes else "dim"
-        self.query_one("#hint", Lines).show([line((fit(left, room), "strong"), (right, role))])
+        self.query_one("#status", Lines).show([line((fit(left, room), "strong"), (right, role))])
 
     # ---- keys
 
