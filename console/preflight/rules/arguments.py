@@ -8,6 +8,8 @@ from console.model import Change, Finding
 from console.preflight.context import Context
 from console.preflight.values import not_json
 
+_LEVELS = ("debug", "info", "warning", "warn", "error", "critical", "fatal", "notset")
+
 
 def rules(ctx: Context) -> Iterator[Finding]:
     """Every finding over the flags alone."""
@@ -17,6 +19,7 @@ def rules(ctx: Context) -> Iterator[Finding]:
         yield from chunked_prefill(ctx)
         yield from memory_fraction(ctx)
         yield from json_flags(ctx)
+        yield from log_level(ctx)
     if ctx.sglang:
         yield from served_name(ctx)
         yield from speculative_lora(ctx)
@@ -97,6 +100,20 @@ def json_flags(ctx: Context) -> Iterator[Finding]:
             f"--{key} is {not_json(text) or 'no mapping'}: the start fails where it is read",
             "put it in single quotes, with double quotes inside: '{\"name\": 1}'",
             f"--{key}",
+        )
+
+
+def log_level(ctx: Context) -> Iterator[Finding]:
+    """Python's own names of levels: the parser takes any word, setting up the log does not."""
+    level = ctx.settings.text("log-level")
+    if level is not None and level.lower() not in _LEVELS:
+        yield ctx.error(
+            "log-level",
+            f"--log-level {level[:40]} is none of {', '.join(_LEVELS)}: the start ends in a "
+            "ValueError",
+            "use info",
+            "--log-level",
+            change=Change(flags={"log-level": "info"}),
         )
 
 
