@@ -177,5 +177,9 @@ def across(spans: Line, width: int, edge: Line) -> Line:
     """The spans padded so that the edge stands at the right."""
     if not edge:
         return spans
-    used = sum(width_of(text) for text, _ in spans)
-    return (*spans, (" " * max(0, width - used), "plain"), *edge)
+    return (*spans, (" " * max(0, width - cells(spans)), "plain"), *edge)
+
+
+def cells(spans: Line) -> int:
+    """How wide some spans are."""
+    return sum(width_of(text) for text, _ in spans)

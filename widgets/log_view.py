@@ -14,7 +14,7 @@ from textual.message import Message
 from console.logs.judged import Judged, next_stop, note_of
 from console.logs.search import Matcher, Search
 from console.logs.store import LogStore
-from widgets.log_rows import GUTTER, Rows, across, cut, draw, fold_line
+from widgets.log_rows import GUTTER, Rows, across, cells, cut, draw, fold_line
 from widgets.paint import EMPTY, Line, Painted, width_of
 
 _SLICE_S = 0.002
@@ -305,7 +305,8 @@ class LogView(Painted):
     def _parts(self, row: int) -> int:
         if not self.wrapped:
             return 1
-        return max(1, -(-width_of(self._row_line(row)[1]) // self._width()))
+        used = width_of(self._row_line(row)[1]) + cells(self._note(self.rows.line(row)))
+        return max(1, -(-used // self._width()))
 
     def _top_showing(self, row: int) -> int:
         """The highest row from which ``row`` is still whole on the screen."""
@@ -345,13 +346,11 @@ class LogView(Painted):
             sign = ("▸" + (sign[0].strip() or " "), sign[1] if sign[0].strip() else "strong")
         if part:
             sign = ("  ", "plain")
-        width = self._width()
-        skip = part * width if self.wrapped else self._left
-        note = self._note(line) if part == 0 else ()
-        body = cut(spans, skip, width - sum(width_of(text) for text, _ in note))
-        role = "cursor" if here else ""
-        room = width + GUTTER - sum(width_of(text) for text, _ in note)
-        return across((sign, *body), room, (*note, *edge)), role
+        note = self._note(line) if part == self._parts(row) - 1 else ()
+        skip = part * self._width() if self.wrapped else self._left
+        room = self._width() - cells(note)
+        body = cut(spans, skip, room)
+        return across((sign, *body), room + GUTTER, (*note, *edge)), "cursor" if here else ""
 
     def _note(self, line: int) -> Line:
         """What stands at the right of a line: the root, its victims, how many ranks."""

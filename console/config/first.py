@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from console.config.sshconfig import Proposal, proposals
-from console.errors import ConfigError, UsageError
+from console.errors import ActionFailed, ConfigError, UsageError
 
 LARGEST = 1 << 20
 """Bytes of an included file that are read; what is larger is no ssh_config."""
@@ -57,7 +57,8 @@ def write_new(path: Path, text: str) -> None:
     """Write a file whole, for its owner alone, and never over one that is there.
 
     Raises:
-        UsageError: there is one already, or it cannot be written.
+        UsageError: there is one already.
+        ActionFailed: it cannot be written.
     """
     temporary: str | None = None
     try:
@@ -68,9 +69,12 @@ def write_new(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.link(temporary, path)  # unlike a rename, this fails where there is a file
-    except OSError as error:
+    except FileExistsError as error:
         hint = "edit it, or name another file"
         raise UsageError(error.strerror or str(error), place=str(path), hint=hint) from error
+    except OSError as error:
+        hint = "name a file that can be written, with --hosts"
+        raise ActionFailed(error.strerror or str(error), place=str(path), hint=hint) from error
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
