@@ -90,10 +90,10 @@ class Following:
                     store.gap(chunk.gap_bytes)
                 if chunk.event:
                     store.note(f"log {safe(EVENTS.get(chunk.event, chunk.event))}")
-                self._more = True
                 self._later(view)
                 for at in range(0, len(chunk.data), PIECE):
                     store.append(chunk.data[at : at + PIECE])
+                    self._later(view)  # a drawing asked for earlier may have been made already
                     await TURNS.give()
         except SpecopsError as error:
             store.note(f"log lost: {safe(str(error))}")
@@ -104,6 +104,7 @@ class Following:
 
     def _later(self, view: LogView) -> None:
         """One drawing for all that comes within a moment."""
+        self._more = True
         if not self._due:
             self._due, self._more = True, False
             view.set_timer(DRAW_S, lambda: self._draw(view))
