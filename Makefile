@@ -11,7 +11,7 @@ PYTHON    ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
                then echo $$p; break; fi; done)
 TORCH_INDEX ?=
 # Twice the cores of a small machine: many tests wait for servers, links and processes.
-XDIST     ?= -n 4 --dist loadfile
+XDIST     ?= -n 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test lint types contracts agent-language pytest test-long test-engine test-gpu \
         gpu-report wheel-check docs clean

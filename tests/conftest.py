@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import hypothesis
+import pytest
 
 from tests import scale
 
@@ -10,7 +13,23 @@ from tests import scale
 hypothesis.settings.register_profile("specops", deadline=None)
 hypothesis.settings.load_profile("specops")
 
+ROOT = Path(__file__).parent
+
 pytest_plugins = ["tests.rig.plugin", "tests.nvml.plugin"]
+
+
+_FIRST = ("hosts", "functional")
+"""What waits long comes first, so that the many short ones fill the workers at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files before short ones; needs xdist's ``--no-loadscope-reorder`` (in the Makefile)."""
+
+    def turn(item: pytest.Item) -> int:
+        room = item.path.relative_to(ROOT).parts[0]
+        return _FIRST.index(room) if room in _FIRST else len(_FIRST)
+
+    items.sort(key=turn)
 
 
 def pytest_report_header() -> str:
