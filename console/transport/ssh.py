@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import shlex
 import socket
 from collections.abc import Mapping, Sequence
@@ -245,6 +246,14 @@ def _options(
     return options
 
 
+def _is_number(address: str) -> bool:
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return True
+
+
 def _words(error: BaseException) -> str:
     text = getattr(error, "reason", "") or str(error) or type(error).__name__
     return clean(text, limit=200)
@@ -275,7 +284,10 @@ def _explain(host: Host, error: Exception, login: Login) -> HostError:
     if isinstance(error, ConnectionRefusedError):
         return HostError(f"{target} refused the connection", place=where, hint="does sshd run?")
     if isinstance(error, TimeoutError):
-        return HostError(f"{target} did not answer in {host.connect_timeout:g} s", place=where)
+        # The bound covers the name's lookup too, and a name server that is down looks the same.
+        hint = "" if _is_number(host.address) else "or its name has no address yet (DNS)"
+        text = f"{target} did not answer in {host.connect_timeout:g} s"
+        return HostError(text, place=where, hint=hint)
     if isinstance(error, asyncssh.ChannelOpenError):
         return HostError(
             f"{target} cannot be reached from the jump host: {_words(error)}", place=where
