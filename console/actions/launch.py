@@ -10,12 +10,11 @@ from typing import Any
 
 from console.actions.codec import encode
 from console.actions.journal import new_plan_id
-from console.config.presets import Presets
 from console.errors import UsageError
 from console.model import Finding, Plan, Run, Server, Step, StepKind
 from console.runners.docker import container_run, renewed, version_in
 from console.runners.prepare import RUN_VARIABLE, Ground, Prepared, new_run_id, prepare
-from console.runners.settings import Choice, Settings, merge
+from console.runners.settings import Settings
 from console.runners.systemd import (
     Unit,
     UnitLaunch,
@@ -327,11 +326,6 @@ def _flags(argv: Sequence[str]) -> Mapping[str, str]:
 
 def _value(argv: Sequence[str], flag: str) -> str | None:
     return _flags(argv).get(flag)
-
-
-def settings_for(server: Server, presets: Presets, choice: Choice | None) -> Settings:
-    """The settings of a launch; here so that callers need one module."""
-    return merge(server, presets, choice)
 
 
 def config_text(values: Mapping[str, str]) -> bytes:

@@ -26,11 +26,6 @@ def boot_id() -> str:
         return ""
 
 
-def boot_time() -> float:
-    """When the machine started, in seconds since 1970 on its clock."""
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 def user_name(uid: int) -> str:
     """The name of a user from /etc/passwd; its number where it is not there.
 

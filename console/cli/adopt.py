@@ -101,7 +101,7 @@ async def _adopt(
 
 async def _write(remote: Remote, path: Path, text: str, presets: Presets, made: Adoption) -> None:
     from console.actions.audit import AuditLog
-    from console.config.presets import write_atomically
+    from console.config.whole import write_atomically
 
     audit = AuditLog()
     run = replace(made.run, launched_by=audit.user)

@@ -117,7 +117,7 @@ def config_validate(cli: Cli) -> int:
 def config_init(cli: Cli, path: Path | None, from_ssh: bool) -> int:
     """Write a first hosts.yaml; never over one that exists."""
     from console.config import config_dir
-    from console.config.first import write_new
+    from console.config.whole import write_new
 
     text = _from_ssh() if from_ssh else FIRST
     target = path or cli.hosts or config_dir() / "hosts.yaml"

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from console.config.presets import write_atomically
+from console.config.whole import write_atomically
 from console.errors import ConfigError
 
 

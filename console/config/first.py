@@ -1,15 +1,13 @@
-"""A first hosts.yaml: the hosts that the operator's ssh knows, and writing it once, whole."""
+"""A first hosts.yaml: the hosts that the operator's ssh knows."""
 
 from __future__ import annotations
 
 import getpass
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from console.config.sshconfig import Proposal, proposals
-from console.errors import ActionFailed, ConfigError, UsageError
+from console.errors import ConfigError
 
 LARGEST = 1 << 20
 """Bytes of an included file that are read; what is larger is no ssh_config."""
@@ -51,30 +49,3 @@ def included(word: str) -> Sequence[str]:
         except OSError:
             continue
     return texts
-
-
-def write_new(path: Path, text: str) -> None:
-    """Write a file whole, for its owner alone, and never over one that is there.
-
-    Raises:
-        UsageError: there is one already.
-        ActionFailed: it cannot be written.
-    """
-    temporary: str | None = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:  # mkstemp makes it 0600
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(temporary, path)  # unlike a rename, this fails where there is a file
-    except FileExistsError as error:
-        hint = "edit it, or name another file"
-        raise UsageError(error.strerror or str(error), place=str(path), hint=hint) from error
-    except OSError as error:
-        hint = "name a file that can be written, with --hosts"
-        raise ActionFailed(error.strerror or str(error), place=str(path), hint=hint) from error
-    finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)

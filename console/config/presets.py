@@ -7,8 +7,6 @@ name wins over a shipped one.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -18,6 +16,7 @@ from typing import Any, Literal, cast
 from console.config.nodes import Node, nearest, parse
 from console.config.paths import config_dir
 from console.config.schema import NAME, check_env_name, read_flags
+from console.config.whole import write_atomically
 from console.errors import ConfigError, UsageError
 from console.model import Preset
 
@@ -79,22 +78,6 @@ class Presets:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, dump(preset))
         return path
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file whole: a crash leaves the old one or the new one, never half of one."""
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(mode)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def dump(preset: Preset) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from console.actions.codec import decode, encode
 from console.config import state_dir
-from console.config.presets import write_atomically
+from console.config.whole import write_atomically
 from console.errors import ActionFailed, Refused, SpecopsError
 from console.model import Finding
 from console.planning.hostfacts import configs, engine_version

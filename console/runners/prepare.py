@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from console.errors import UsageError
@@ -175,8 +175,3 @@ def log_path(server: Server, settings: Settings, state_dir: str, run_id: str) ->
     if not PurePosixPath(template).is_absolute():
         template = f"{state_dir}/{template}"
     return template
-
-
-def record_unit(prepared: Prepared, unit: str, argv: tuple[str, ...], log: str) -> Prepared:
-    """The same launch, kept by a unit with its own command and log."""
-    return replace(prepared, run=replace(prepared.run, unit=unit, argv=argv, log=log))

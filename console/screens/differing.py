@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from console.config.presets import Difference, Presets
@@ -93,11 +92,3 @@ def _wanted(value: Any) -> Any:
 
 def _text(value: Any) -> str | None:
     return None if value is None else str(value)
-
-
-def env_rows(env: Mapping[str, str | None]) -> list[Row]:
-    """Variables as lines."""
-    return [
-        (f"{safe(name)} = {'(taken away)' if value is None else safe(value)}", "plain")
-        for name, value in env.items()
-    ]

@@ -11,11 +11,11 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from console.config.edit import edited
-from console.config.first import ssh_config, ssh_hosts, write_new
+from console.config.first import ssh_config, ssh_hosts
 from console.config.nodes import parse
-from console.config.presets import write_atomically
 from console.config.schema import HOSTNAME, NAME, USER, read_config
 from console.config.sshconfig import Proposal, document, with_jumps
+from console.config.whole import write_atomically, write_new
 from console.errors import SpecopsError, UsageError
 from console.screens.dialog import Dialog
 from widgets.bars import counted

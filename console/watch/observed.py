@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from console.config.paths import state_dir
-from console.config.presets import write_atomically
+from console.config.whole import write_atomically
 from console.model import ProcessId
 from console.zombies.stillness import Seen, Stillness
 
