@@ -66,14 +66,21 @@ def _other_run(pid: int, seen: proc.Stat, run_id: Any) -> str | None:
         return None
     try:
         with open(proc.base(pid, seen.state) + "/environ", "rb") as source:
-            found = proc.kept_variables(source.read(256 * 1024)).get("SPECOPS_RUN_ID")
+            data = source.read(256 * 1024)
     except ProcessLookupError:
         return None  # a finished leader hides its variables; its start time is proof enough
     except OSError as error:
         return "its run id cannot be read: {}".format(error.strerror)
-    if found == run_id or (found is None and seen.state in "ZX"):
+    found = proc.kept_variables(data).get("SPECOPS_RUN_ID")
+    if found == run_id or (found is None and _ends(pid)):
         return None
     return "it is not of run {}".format(str(run_id)[:64])
+
+
+def _ends(pid: int) -> bool:
+    """Whether it is being taken apart: its variables go first, its state stays R for a while."""
+    now = proc.stat(pid)
+    return now is None or now.exiting or now.state in "ZX"
 
 
 def _send(pid: int, descriptor: int | None, number: int) -> dict[str, str]:

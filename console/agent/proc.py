@@ -46,6 +46,11 @@ class Stat(NamedTuple):
         """Whether the kernel marks it PF_KTHREAD (include/linux/sched.h)."""
         return bool(self.flags & 0x00200000)
 
+    @property
+    def exiting(self) -> bool:
+        """Whether the kernel marks it PF_EXITING (include/linux/sched.h)."""
+        return bool(self.flags & 0x00000004)
+
 
 def parse_stat(data: bytes) -> Stat:
     """Parse from the last ``)``: a process may name itself ``) R 1 (``. Raises ``ValueError``."""

@@ -106,7 +106,7 @@ def test_hung_servers_are_found_and_ended_by_one_command_each(servers: Command) 
 
     began = time.monotonic()
     killed = servers("kill-zombies", "--kind", "hung", "--yes", "--json", bound_s=240)
-    print(f"kill-zombies: {time.monotonic() - began:.1f} s")
+    print(f"kill-zombies: {time.monotonic() - began:.1f} s", killed.out, sep="\n")
     assert killed.code == 0, (killed.out, killed.err)
     assert {z["pid"] for z in here(killed.json)["killed"]} == set(hung)
     assert here(killed.json)["clean"]
