@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import hypothesis
@@ -22,6 +23,12 @@ _FIRST = ("hosts", "functional")
 """What waits long comes first, so that the many short ones fill the workers at the end."""
 
 
+REPEATS = int(os.environ.get("SPECOPS_TEST_REPEATS", "0"))
+"""How often a failed test of real processes is run again. CI says 1, so that one race on a shared
+machine does not hide 4,000 results; the summary lists each as RERUN, and each is a fault to find.
+Nothing else is repeated, and ``make test`` repeats nothing."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files before short ones; needs xdist's ``--no-loadscope-reorder`` (in the Makefile)."""
 
@@ -30,6 +37,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return _FIRST.index(room) if room in _FIRST else len(_FIRST)
 
     items.sort(key=turn)
+    if REPEATS:
+        for item in items:
+            if turn(item) < len(_FIRST):
+                item.add_marker(pytest.mark.flaky(reruns=REPEATS))
 
 
 def pytest_report_header() -> str:
