@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
-from textual.events import Event
+from textual.events import Event, Key
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 
@@ -26,6 +26,7 @@ from console.config import Config
 from console.config.presets import Presets, load_presets
 from console.errors import SpecopsError
 from console.keys import KeyMap
+from console.logs.turns import TURNS
 from console.model import HostView
 from console.notices import Notice, Notices
 from console.screens.base import Place, keyed
@@ -132,6 +133,8 @@ class SpecopsApp(App[None], inherit_bindings=False):
 
     async def on_event(self, event: Event) -> None:
         """Keys one at a time: each is for what the one before it has opened."""
+        if isinstance(event, Key):
+            TURNS.key()
         if not self.keyboard.keeps(event):
             await super().on_event(event)
 

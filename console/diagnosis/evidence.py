@@ -236,7 +236,7 @@ def gather(lines: Sequence[Line], rules: Rules) -> Evidence:
     inside: dict[int, Trace] = {}
     for trace in traces:
         if trace.type:
-            for number in range(trace.number, trace.number + len(trace.message) + 1):
+            for number in range(trace.number, trace.number + len(trace.message)):
                 inside.setdefault(number, trace)
     raised = [_from_trace(trace) for trace in traces if trace.type]
     seen = {(incident.type, incident.message.partition("\n")[0]) for incident in raised}

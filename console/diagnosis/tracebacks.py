@@ -378,7 +378,7 @@ class Reader:
         if trace is None:
             return False
         over = len(trace.message) >= MAX_MESSAGE_LINES or line.fresh or line.stream != trace.stream
-        over = over or (bool(line.place) and line.place != trace.place)  # another record
+        over = over or line.place != trace.place  # another record
         if over or _RECORD.match(text) or (line.level and not trace.stream and line.rank):
             self._message = None
             return False

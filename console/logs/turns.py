@@ -12,6 +12,15 @@ REST_S = 0.003
 """For how long. One turn of the loop would not do: from a key to its drawing there are dozens, and
 bulk work in each of them would make that half a second."""
 
+KEY_S = 0.03
+"""How long bulk work stands aside for a key: about until it is drawn."""
+
+AGAIN_S = 0.02
+"""How soon after that it does so again: a key held down does not stop a log that pours in."""
+
+BEHIND = 1 << 20
+"""Bytes that a log may be ahead of its reader before that reads on whatever is typed."""
+
 
 class Turns:
     """Asked between two pieces of work: gives the loop away when the time of all is over.
@@ -23,16 +32,32 @@ class Turns:
     def __init__(self) -> None:
         self._since = 0.0
         self._rest_until = 0.0
+        self._key_until = 0.0
+        self._key_again = 0.0
+        self.lag_bytes = 0
+        """How far the log that is shown is ahead of its reader."""
+
+    def key(self) -> None:
+        """A key was pressed: what it does comes before bulk work."""
+        now = time.monotonic()
+        if now >= self._key_again and self.lag_bytes < BEHIND:
+            self._key_until = now + KEY_S
+            self._key_again = self._key_until + AGAIN_S
+
+    @property
+    def aside(self) -> bool:
+        """Whether a key is on its way to the screen."""
+        return time.monotonic() < self._key_until
 
     async def give(self) -> None:
-        """Let others run, if bulk work has run long enough."""
-        left = self._rest_until - time.monotonic()
-        if left > 0:
+        """Let others run, if bulk work has run long enough or a key was pressed."""
+        left = max(self._rest_until, self._key_until) - time.monotonic()
+        if left <= 0 and time.thread_time() - self._since >= WORK_S:
+            self._rest_until, left = time.monotonic() + REST_S, REST_S
+        while left > 0:
             await asyncio.sleep(left)
-        elif time.thread_time() - self._since >= WORK_S:
-            self._rest_until = time.monotonic() + REST_S
-            await asyncio.sleep(REST_S)
             self._since = time.thread_time()
+            left = self._key_until - time.monotonic()
 
 
 TURNS = Turns()

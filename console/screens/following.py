@@ -78,6 +78,7 @@ class Following:
         if self._task is not None:
             self._task.cancel()
         self._task, self._source = None, None
+        TURNS.lag_bytes = 0
 
     async def _run(self, tail: Tail, host: str, source: LogSource, view: LogView) -> None:
         store = view.store
@@ -85,7 +86,7 @@ class Following:
             await asyncio.sleep(SETTLE_S)
         try:
             async for chunk in tail(host, source, last_lines=self._last_lines):
-                self.lag_bytes = chunk.lag_bytes
+                self.lag_bytes = TURNS.lag_bytes = chunk.lag_bytes
                 if chunk.gap_bytes:
                     store.gap(chunk.gap_bytes)
                 if chunk.event:
@@ -110,10 +111,11 @@ class Following:
             view.set_timer(DRAW_S, lambda: self._draw(view))
 
     def _draw(self, view: LogView) -> None:
-        """Draw, or where more keeps coming and the machine is slow, take that in first."""
+        """Draw, or first what is more urgent: a key, and on a slow machine what keeps coming."""
         self._due = False
         worked, waited = time.thread_time() - self._drawn[0], time.monotonic() - self._drawn[1]
-        if self._more and worked < DRAW_WORK_S and waited < SLOWEST_S:
+        busy = TURNS.aside or (self._more and worked < DRAW_WORK_S)
+        if busy and waited < SLOWEST_S:
             self._later(view)
             return
         self._drawn = (time.thread_time(), time.monotonic())
