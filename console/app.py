@@ -24,6 +24,7 @@ from textual.worker import Worker, WorkerState
 from console import styles
 from console.config import Config
 from console.config.presets import Presets, load_presets
+from console.driver import TerminalDriver
 from console.errors import SpecopsError
 from console.keys import KeyMap
 from console.logs.turns import TURNS
@@ -76,7 +77,7 @@ class SpecopsApp(App[None], inherit_bindings=False):
         first_run: bool = False,
     ) -> None:
         # With NO_COLOR nothing is translated to greys: no colour is sent at all.
-        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
+        super().__init__(TerminalDriver, ansi_color=True if "NO_COLOR" in os.environ else None)
         self.config = config
         self.read_only = read_only
         self._label = label

@@ -68,13 +68,19 @@ class Terminal:
                 wrong.append(name)
         return wrong
 
+    def hang_up(self) -> None:
+        """The window is closed: no terminal any more, and no signal that says so."""
+        os.close(self.fd)
+        os.close(self._other)
+        self.fd = self._other = -1
+
     def close(self) -> None:
         """End it if it has not ended."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
-        os.close(self.fd)
-        os.close(self._other)
+        if self.fd >= 0:
+            self.hang_up()
 
 
 @contextmanager

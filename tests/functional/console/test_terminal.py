@@ -33,6 +33,13 @@ def test_quit_and_signals_give_the_terminal_back() -> None:
             assert tty.sane() == [], end
 
 
+def test_it_ends_when_its_terminal_is_gone() -> None:
+    with terminal(APP) as tty:
+        tty.until(b"kimi-k25")
+        tty.hang_up()
+        assert tty.process.wait(timeout=60) == 0
+
+
 def test_a_crash_gives_it_back_too_and_says_what_it_was() -> None:
     with terminal([*APP, "crash"]) as tty:
         tty.until(b"\x1b[?1049h")
