@@ -36,7 +36,8 @@ class Verdict:
 
 
 _HANDLED = re.compile(
-    r"Exception in ASGI application|never retrieved|\(_report_usage_worker\)|[Ee]rror (?:in |while )?handling request"
+    r"Exception in ASGI application|never retrieved|\(_report_usage_worker\)"
+    r"|[Ee]rror (?:in |while )?handling request"
 )
 _ENDS = re.compile(r"hit an exception|EngineCore|WorkerProc|Initialization failed")
 _IGNORED = re.compile(r"Exception ignored (?:in|while|on)|Error in atexit")
