@@ -1,40 +1,45 @@
-"""The form for a preset: its name and its settings as lines, checked as they are typed."""
+"""The form for a preset: a field a setting, each checked by itself, all by preflight, as typed."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
+from textual.suggester import SuggestFromList
 from textual.timer import Timer
 from textual.widget import Widget
-from textual.widgets import TextArea
+from textual.widgets import Input
 
 from console.config.nodes import parse
-from console.config.presets import Presets, diff, dump, read_preset
-from console.errors import SpecopsError
-from console.model import Preset, Severity
+from console.config.presets import Presets, dump, read_preset
+from console.config.schema import ENV_NAME, FLAG_NAME, NAME
+from console.errors import SpecopsError, UsageError
+from console.model import Finding, Preset, Severity
+from console.preflight import fields
 from console.screens.dialog import Dialog
-from console.screens.differing import difference_rows
+from console.screens.preset_fields import Field, Fields, setting_of
 from widgets.bars import counted
-from widgets.paint import Lines, fit, line
-from widgets.prompt import Prompt
+from widgets.paint import Line, Lines, fit, line, wrap
 from widgets.words import safe
 
 ASK_AFTER_S = 0.5
 """Nothing is asked of a host while the operator types."""
 
 _ORDER = (Severity.ERROR, Severity.WARNING, Severity.INFO)
-_SIGNS = {Severity.ERROR: "✖", Severity.WARNING: "!", Severity.INFO: "i"}
+_SIGNS = {Severity.ERROR: ("✖", "bad"), Severity.WARNING: ("!", "warn"), Severity.INFO: ("", "dim")}
 
 
 class PresetForm(Dialog[Preset | None]):
-    """Edits the file form of a preset; ``F2`` saves what is valid, never over a shipped one."""
+    """``F2`` saves, never over a shipped preset; Enter only goes from field to field."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "cancel", show=False, priority=True),
         Binding("f2", "save", show=False, priority=True),
+        Binding("down", "app.focus_next", show=False),
+        Binding("up", "app.focus_previous", show=False),
     ]
 
     def __init__(
@@ -42,12 +47,21 @@ class PresetForm(Dialog[Preset | None]):
     ) -> None:
         super().__init__()
         self._host, self._server = host, server
-        self._asked: Preset | None = None
-        self._waiting: Timer | None = None
-        self._sure = ""
-        self._before = preset
-        self._all = presets
+        self._before, self._all = preset, presets
+        own = preset.origin != "shipped"
+        self.named = Field("name", preset.name if own else f"my-{preset.name}", id="name")
+        self.described = Field("what it is for", preset.description, id="text")
+        self.adds = Field("add", id="add", placeholder="--flag value, NAME=value; Enter")
         self._valid: Preset | None = preset
+        self._wrong = ""
+        self._asked: Preset | None = None
+        self._found: tuple[Finding, ...] = ()
+        self._waiting: Timer | None = None
+        self.known = False
+        self._sure: Preset | None = None
+        self._leaving = False
+
+    # ---- layout
 
     def heading(self) -> str:
         """What is edited, and as what it will be saved."""
@@ -55,55 +69,132 @@ class PresetForm(Dialog[Preset | None]):
         return f"edit {self._before.kind} preset {safe(self._before.name)}{copy}"
 
     def body(self) -> list[Widget]:
-        """Name, settings, what is wrong or what changes."""
-        own = self._before.origin != "shipped"
-        name = self._before.name if own else f"my-{self._before.name}"
-        text = TextArea(dump(self._before), id="text", show_line_numbers=True, soft_wrap=False)
-        return [Prompt("name", value=name, id="name"), text, Lines(id="content"),
-                Lines(id="preflight")]  # fmt: skip
+        """A row a setting; what the one with the focus takes; preflight."""
+        old = self._before
+        flags = [Field.of(name, value, variable=False) for name, value in old.flags.items()]
+        env = [Field.of(name, value, variable=True) for name, value in old.env.items()]
+        rows = [self.named, self.described, *flags, *env, self.adds]
+        return [Fields(*rows, id="fields"), Lines(id="content"), Lines(id="preflight")]
 
     def on_mount(self) -> None:
-        """Draw."""
-        _, height = self.room()
-        self.query_one(TextArea).styles.height = max(4, min(14, height - 12))
-        self.query_one(TextArea).focus()
-        self.foot(("F2  save", "key"), ("Esc  leave without saving", "key"))
-        self._check()
+        """Draw; read what the engine knows meanwhile."""
+        self.foot(("F2  save", "key"), ("Tab  next", "key"), ("empty  takes out", "plain"),
+                  ("Esc  leave", "key"))  # fmt: skip
+        self._place()
+        first = next(iter(self.settings()), self.named)
+        first.entry.focus()
+        self.call_after_refresh(self._check)
+        self.run_worker(self._learn(), group="known", exit_on_error=False)
 
-    def on_text_area_changed(self) -> None:
-        """Check what was typed."""
-        self._check()
+    def on_resize(self) -> None:
+        """As many rows as there is room for."""
+        self._place()
+        self.call_after_refresh(self._check)
+
+    def _place(self) -> None:
+        _, height = self.room()
+        rows = self.query_one("#fields", Fields)
+        rows.styles.height = max(3, min(len(self.settings()) + 3, height - 8))
+
+    def settings(self) -> list[Field]:
+        """The rows of flags and variables."""
+        return [row for row in self.query(Field) if row.name_of is not None]
+
+    async def _learn(self) -> None:
+        """The tables of flags and variables are long: read them off the event loop."""
+        names = await asyncio.to_thread(
+            lambda: [
+                *(f"--{name} " for name in fields.names(variable=False)),
+                *(f"{name}=" for name in fields.names(variable=True)),
+            ]
+        )
+        self.known = True
+        self.adds.entry.suggester = SuggestFromList(names)
+        if self.is_attached:
+            self._check()
+
+    # ---- checking
 
     def on_input_changed(self) -> None:
-        """The name counts too."""
+        """Something was typed."""
+        self._leaving = False
         self._check()
 
-    def on_prompt_given(self, event: Prompt.Given) -> None:
-        """Enter in the name goes on to the settings; it never saves."""
+    def on_descendant_focus(self) -> None:
+        """Another field: what it takes."""
+        self._show_about()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter goes on to the next field; in the last one it adds. It never saves."""
         event.stop()
-        if event.text is None:
-            self.action_cancel()
+        if event.input is self.adds.entry and self.adds.text:
+            self._append()
         else:
-            self.query_one(TextArea).focus()
+            self.app.action_focus_next()
 
     def _check(self) -> None:
-        name = self.query_one("#name", Prompt).value.strip()
-        place = Path(f"{name or 'preset'}.yaml")
-        try:
-            text = self.query_one(TextArea).text
-            self._valid = read_preset(parse(text, place), name, str(place))
-            if self._valid.kind != self._before.kind:
-                kept = replace(self._valid, kind=self._before.kind)
-                changes = [(f"becomes a {self._valid.kind} preset", "warn")]
-                changes += difference_rows(diff(self._before, kept))
-            else:
-                changes = difference_rows(diff(self._before, self._valid))
-        except SpecopsError as error:
-            self._valid = None
-            changes = [(str(error), "bad")]
-        shown = [line((text, role)) for text, role in changes[:4]]
-        self.query_one("#content", Lines).show(shown)
+        wrong = ""
+        for row in self.settings():
+            old = self._before.env if row.variable else self._before.flags
+            name = row.name_of or ""
+            try:
+                row.look(old.get(name), was_set=name in old, known=self.known)
+            except UsageError as error:
+                row.say("✖", str(error), "bad")
+                wrong = wrong or f"{name}: {error}"
+        wrong = self._check_head() or wrong
+        self._valid = None
+        if not wrong:
+            try:
+                self._valid = self._preset()
+            except SpecopsError as error:
+                wrong = str(error)
+        self._wrong = wrong
+        self._show_about()
         self._ask_soon()
+
+    def _check_head(self) -> str:
+        said = ""
+        if not self.described.text:
+            said = "say what it is for"
+        self.described.say("✖" if said else "", "", "bad")
+        good = bool(NAME.fullmatch(self.named.text))
+        self.named.say("" if good else "✖", "", "bad")
+        if not good:
+            said = "the name: letters, digits, '.', '_' and '-', a letter or digit first"
+        return said
+
+    def _preset(self) -> Preset:
+        """What the fields say, read as its file would be.
+
+        Raises:
+            SpecopsError: it would not be read.
+        """
+        rows = [row for row in self.settings() if row.text]
+        flags = {row.name_of or "": row.value() for row in rows if not row.variable}
+        env = {row.name_of or "": row.value() for row in rows if row.variable}
+        notes = {k: note for k, note in self._before.notes.items() if k in flags or k in env}
+        made = replace(self._before, name=self.named.text, description=self.described.text,
+                       flags=flags, env=env, notes=notes)  # fmt: skip
+        place = Path(f"{made.name}.yaml")
+        return read_preset(parse(dump(made), place), made.name, str(place))
+
+    def _show_about(self) -> None:
+        """Two rows: what is wrong or about to happen, then what the field with the focus takes."""
+        width, _ = self.room()
+        rows: list[Line] = []
+        if self._wrong:
+            rows.append(line((fit(f"✖ {safe(self._wrong)}", width).rstrip(), "bad")))
+        row = next((row for row in self.query(Field) if row.has_focus_within), None)
+        if row is not None and row.name_of is not None:
+            note = self._before.notes.get(row.name_of, "")
+            takes = fields.about(row.name_of, variable=row.variable) if self.known else ""
+            said = row.doubt or row.against
+            text = " ".join(filter(None, (said and f"! {said}.", note,
+                                          takes and f"Takes {takes}.")))  # fmt: skip
+            rows += [line((part, "dim")) for part in wrap(safe(text), width, limit=2) if part]
+        rows += [()] * (2 - len(rows))  # so that nothing jumps while one goes through the fields
+        self.query_one("#content", Lines).show(rows[:2])
 
     # ---- preflight, while it is edited
 
@@ -112,13 +203,15 @@ class PresetForm(Dialog[Preset | None]):
         if self._waiting is not None:
             self._waiting.stop()
         if self._valid is None:
-            self._say_preflight([("preflight: once the text is valid", "dim")])
+            self._say_preflight([("preflight: once every field is valid", "dim")])
         elif self._server is None or self.specops.actions is None:
             text = "preflight: no server chosen; open the presets from one in the fleet"
             self._say_preflight([(text, "dim")])
         elif self._valid != self._asked:
             self._say_preflight([(f"preflight for {safe(self._server)}: asking…", "dim")])
             self._waiting = self.set_timer(ASK_AFTER_S, self._ask)
+        else:
+            self._show_found()
 
     def _ask(self) -> None:
         self.run_worker(self._preflight(), group="preflight", exclusive=True, exit_on_error=False)
@@ -134,43 +227,101 @@ class PresetForm(Dialog[Preset | None]):
             return
         if preset != self._valid or not self.is_attached:
             return  # typed on meanwhile: the next answer counts
-        self._asked = preset
-        width, _ = self.room()
+        self._asked, self._found = preset, found
+        self._show_found()
+
+    def _show_found(self) -> None:
+        """The answer: counted, the worst in words, and each beside the field that it names."""
+        found, (width, _) = self._found, self.room()
+        for row in self.settings():
+            one = min((one for one in found if f"--{row.name_of}" in one.flags and row.text),
+                      key=lambda one: _ORDER.index(one.severity), default=None)  # fmt: skip
+            if one is not None and one.severity is not Severity.INFO and not row.doubt:
+                row.against = one.message
+                row.say(_SIGNS[one.severity][0], one.message, _SIGNS[one.severity][1])
         errors, warnings = (
             sum(one.severity is severity for one in found)
             for severity in (Severity.ERROR, Severity.WARNING)
         )
         counts = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
         role = "bad" if errors else "warn" if warnings else "ok"
-        rows = [(f"preflight for {safe(server)} on {safe(self._host or '?')}: {counts}", role)]
-        worst = sorted(found, key=lambda one: _ORDER.index(one.severity))
-        for one in worst[:3]:
+        text = f"preflight for {safe(self._server or '?')} on {safe(self._host or '?')}: {counts}"
+        rows = [(text, role)]
+        for one in sorted(found, key=lambda one: _ORDER.index(one.severity))[:3]:
             if one.severity is not Severity.INFO:
+                sign, role = _SIGNS[one.severity]
                 fix = f" → {safe(one.fix)}" if one.fix else ""
-                text = fit(f"  {_SIGNS[one.severity]} {safe(one.message)}{fix}", width).rstrip()
-                rows.append((text, "bad" if one.severity is Severity.ERROR else "warn"))
+                rows.append((fit(f"  {sign} {safe(one.message)}{fix}", width).rstrip(), role))
         self._say_preflight(rows)
+        self._show_about()
 
     def _say_preflight(self, rows: list[tuple[str, str]]) -> None:
         if self.is_attached:
             shown = [line((text, role)) for text, role in rows]
             self.query_one("#preflight", Lines).show(shown)
 
+    # ---- keys
+
+    def _append(self) -> None:
+        """Another setting: ``--flag value`` or ``NAME=value``; one that is there gets the focus."""
+        name, variable, text = setting_of(self.adds.text)
+        if not (ENV_NAME if variable else FLAG_NAME).fullmatch(name):
+            self._warn(f"'{safe(name)}' is no name of a {'variable' if variable else 'flag'}")
+            return
+        row = next((row for row in self.settings() if row.name_of == name), None)
+        self.adds.entry.value = ""
+        if row is None:
+            row = Field.of(name, None, variable=variable)
+            row.entry.value = text
+            self.query_one("#fields", Fields).mount(row, before=self.adds)
+        elif text:
+            row.entry.value = text
+        self._place()
+        self.call_after_refresh(self._appended, row)
+
+    def _appended(self, row: Field) -> None:
+        self._check()
+        (self.adds if row.text else row).entry.focus()
+
+    def _warn(self, text: str) -> None:
+        width, _ = self.room()
+        shown = [line((part, "warn")) for part in wrap(text, width, limit=2)]
+        self.query_one("#content", Lines).show([*shown, *[()] * (2 - len(shown))])
+
+    def action_cancel(self) -> None:
+        """Esc; what was typed is given up only when that was said."""
+        changed = self._valid is None or replace(
+            self._valid, name=self._before.name, origin=self._before.origin
+        ) != self._before  # fmt: skip
+        if changed and not self._leaving:
+            self._leaving = True
+            self._warn("Esc again leaves without saving; F2 saves")
+        else:
+            self.dismiss(None)
+
     def action_save(self) -> None:
-        """``F2``."""
+        """``F2``; asks again before it writes over another one, or what no version would take."""
         if self._valid is None:
+            return
+        if self.adds.text:
+            self._warn("Enter adds what was typed in the last field, or empty it")
+            self.adds.entry.focus()
             return
         name, key = self._valid.name, (self._valid.kind, self._valid.name)
         there = self._all.by_key.get(key)
-        own = there is not None and there.origin != "shipped"
-        if own and name not in (self._before.name, self._sure):
-            self._sure = name
-            text = f"there is an own preset '{safe(name)}' already: F2 again writes over it"
-            self.query_one("#content", Lines).show([line((text, "warn"))])
+        doubts = [f"--{row.name_of}"[2 * row.variable :] for row in self.settings() if row.doubt]
+        said = ""
+        if there is not None and there.origin != "shipped" and name != self._before.name:
+            said = f"there is an own preset '{safe(name)}' already: F2 again writes over it"
+        elif doubts:
+            said = f"{safe(', '.join(doubts))} looks wrong: F2 again saves it all the same"
+        if said and self._sure != self._valid:
+            self._sure = self._valid
+            self._warn(said)
             return
         try:
             self._all.save(self._valid)
         except (SpecopsError, OSError) as error:
-            self.query_one("#content", Lines).show([line((str(error), "bad"))])
+            self._warn(str(error))
             return
         self.dismiss(self._valid)

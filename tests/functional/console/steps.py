@@ -9,6 +9,7 @@ from textual.pilot import Pilot
 
 from console.app import SpecopsApp
 from console.screens.dialog import Dialog
+from console.screens.preset_fields import Entry, Field
 
 PATIENCE_S = 60.0
 """How long a busy machine may take for anything here; a free one takes milliseconds."""
@@ -66,3 +67,8 @@ async def seen(pilot: Pilot[None], kind: type[DialogT]) -> DialogT:
     )
     assert isinstance(app.screen, kind)
     return app.screen
+
+
+def entry_of(form: Any, name: str) -> Entry:
+    """The entry of a setting in the form of a preset."""
+    return next(row.entry for row in form.query(Field) if row.name_of == name)

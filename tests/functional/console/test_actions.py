@@ -24,7 +24,7 @@ from console.screens.plan import PlanDialog
 from console.screens.presets import PresetsScreen
 from console.screens.server import ServerScreen
 from tests.functional.console import fake
-from tests.functional.console.steps import seen, settle, show, text, wait_for
+from tests.functional.console.steps import entry_of, seen, settle, show, text, wait_for
 from widgets.log_view import LogView
 
 SCREENS: dict[str, type[Any]] = {
@@ -284,17 +284,17 @@ async def test_presets_browse_diff_history_and_edit_a_copy(tmp_path: Path) -> No
         await pilot.press("escape")
         await press(pilot, "edit")
         form: Any = app.screen
-        area = form.query_one("#text")
-        good = area.text
-        area.text = "kind: speculative\nflags: [1]\n"
+        steps = entry_of(form, "speculative-num-steps")
+        steps.value = "[1"
         await pilot.pause()
         await pilot.press("f2")
         await pilot.pause()
         assert app.screen is form  # what is wrong is said, nothing is saved
+        assert "a list ends with ]" in text(app)
         assert not (tmp_path / "presets").exists()
-        area.text = good.replace("speculative-num-steps: 3", "speculative-num-steps: 5")
+        steps.value = "5"
         await pilot.pause()
-        assert "5" in text(app)
+        assert "was 3" in text(app)
         await pilot.press("f2")
         await wait_for(pilot, lambda: isinstance(app.screen, PresetsScreen), "saved")
         await press(pilot, "copy")

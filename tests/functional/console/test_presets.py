@@ -12,7 +12,7 @@ from console.screens.plan import PlanDialog
 from console.screens.preset_form import PresetForm
 from console.screens.presets import PresetsScreen
 from tests.functional.console import fake
-from tests.functional.console.steps import seen, settle, text, wait_for
+from tests.functional.console.steps import entry_of, seen, settle, text, wait_for
 
 
 def fleet() -> fake.FakeFleet:
@@ -105,17 +105,16 @@ async def test_preflight_answers_while_it_is_edited(size: tuple[int, int]) -> No
         assert "✖ draft context 131072" in text(app)
         assert "F2  save" in text(app)
         actions.findings = []
-        area: Any = screen.query_one("#text")
-        area.text = area.text.replace("speculative-num-steps: 2", "speculative-num-steps: 5")
+        entry_of(screen, "speculative-num-steps").value = "5"
         await wait_for(pilot, lambda: "0 errors, 0 warnings" in text(app), "the second answer")
         assert actions.checked[-1][0] == "kimi-k25"
         assert actions.checked[-1][1].flags["speculative-num-steps"] == 5, "as it is typed now"
         asked = len(actions.checked)
-        area.text = "kind: speculative\nflags: [1]\n"
-        await wait_for(pilot, lambda: "once the text is valid" in text(app), "not asked")
+        entry_of(screen, "speculative-num-steps").value = "[5"
+        await wait_for(pilot, lambda: "once every field is valid" in text(app), "not asked")
         assert len(actions.checked) == asked
         actions.refuse = "no connection"
-        area.text = "kind: speculative\ndescription: mine\nflags: {}\n"
+        entry_of(screen, "speculative-num-steps").value = ""
         await wait_for(
             pilot, lambda: "preflight: kimi-k25: no connection" in text(app), "the error"
         )
@@ -138,3 +137,77 @@ async def test_another_own_preset_is_written_over_only_when_that_was_said(tmp_pa
         await pilot.press("f2")
         await wait_for(pilot, lambda: isinstance(app.screen, PresetsScreen), "saved")
     assert "the first" not in kept.read_text(encoding="utf-8")
+
+
+async def test_each_field_is_checked_by_itself_and_by_the_finding_that_names_it() -> None:
+    actions = fake.FakeActions()
+    actions.findings = [replace(fake.ERROR, flags=("--speculative-eagle-topk",))]
+    app, _, _ = fake.app(actions=actions)
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await form(pilot, app)
+        await wait_for(pilot, lambda: screen.known, "the tables are read")
+
+        def row(name: str) -> str:
+            return next(part for part in text(app).splitlines() if f"--{name} " in part)
+
+        await wait_for(pilot, lambda: "✖" in row("speculative-eagle-topk"), "preflight's answer")
+        assert "draft context" in row("speculative-eagle-topk")
+        assert "✖" not in row("speculative-num-steps")
+        entry_of(screen, "speculative-num-steps").focus()
+        entry_of(screen, "speculative-num-steps").value = "many"
+        await wait_for(pilot, lambda: "'many' is not a whole number" in text(app), "its own check")
+        assert "! --speculative-num-steps" in row("speculative-num-steps")
+        assert "!" not in row("speculative-num-draft-tokens")
+        entry_of(screen, "speculative-num-steps").value = ""
+        await wait_for(pilot, lambda: "taken out" in row("speculative-num-steps"), "taken out")
+        entry_of(screen, "speculative-num-draft-tokens").focus()
+        await wait_for(pilot, lambda: "Tokens verified in one pass" in text(app), "what it is")
+        assert "Takes a whole number." in text(app)
+
+
+async def test_settings_are_added_and_a_doubtful_one_is_saved_only_when_that_was_said(
+    tmp_path: Path,
+) -> None:
+    app, _, _ = fake.app(hosts_file=tmp_path / "hosts.yaml")
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await form(pilot, app)
+        await wait_for(pilot, lambda: screen.known, "the tables are read")
+        screen.query_one("#add").focus()
+        for typed in ("--mem-fraction-static 0.8", "NCCL_ALGO=Rong", "HF_TOKEN=hunter2"):
+            await pilot.press(*(key if key.isalnum() else "space" if key == " " else key
+                                for key in typed), "enter")  # fmt: skip
+            await pilot.pause()
+        assert "hunter2" not in text(app)
+        await wait_for(pilot, lambda: "did you mean" in text(app) or "Rong" in text(app), "rows")
+        await pilot.press("enter")  # is never a save
+        await pilot.press("f2")
+        await wait_for(pilot, lambda: "F2 again saves it all the same" in text(app), "asked")
+        assert not (tmp_path / "presets").exists()
+        entry_of(screen, "NCCL_ALGO").value = "Ring"
+        entry_of(screen, "HF_TOKEN").value = "secret:HF_TOKEN"
+        await pilot.pause()
+        assert "secret:HF_TOKEN" in text(app)
+        await pilot.press("f2")
+        await wait_for(pilot, lambda: isinstance(app.screen, PresetsScreen), "saved")
+    saved = (tmp_path / "presets" / "speculative" / "my-eagle3-2step.yaml").read_text("utf-8")
+    assert "mem-fraction-static: 0.8" in saved
+    assert "NCCL_ALGO: Ring" in saved
+    assert "HF_TOKEN: secret:HF_TOKEN" in saved
+
+
+async def test_what_was_typed_is_not_lost_to_one_esc() -> None:
+    app, _, _ = fake.app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await form(pilot, app)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert isinstance(app.screen, PresetsScreen), "nothing was typed"
+        await pilot.press("e")
+        await wait_for(pilot, lambda: isinstance(app.screen, PresetForm), "the form")
+        screen = app.screen  # type: ignore[assignment]
+        entry_of(screen, "speculative-num-steps").value = "7"
+        await pilot.pause()
+        await pilot.press("escape")
+        await wait_for(pilot, lambda: "Esc again leaves without saving" in text(app), "asked")
+        await pilot.press("escape")
+        await wait_for(pilot, lambda: isinstance(app.screen, PresetsScreen), "left")
