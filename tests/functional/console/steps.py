@@ -6,6 +6,7 @@ import time
 from typing import Any, TypeVar
 
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from console.app import SpecopsApp
 from console.screens.dialog import Dialog
@@ -69,6 +70,7 @@ async def seen(pilot: Pilot[None], kind: type[DialogT]) -> DialogT:
     return app.screen
 
 
-def entry_of(form: Any, name: str) -> Entry:
+def entry_of(form: Screen[Any], name: str) -> Entry:
     """The entry of a setting in the form of a preset."""
-    return next(row.entry for row in form.query(Field) if row.name_of == name)
+    rows = form.query(Field).results(Field)
+    return next(row.entry for row in rows if row.name_of == name)
