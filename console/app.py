@@ -278,10 +278,6 @@ class SpecopsApp(App[None], inherit_bindings=False):
         """Show the plan of an action."""
         self.doing.propose(action, host, server, options)
 
-    def choose_and_propose(self, action: str, host: str | None, server: str | None) -> None:
-        """Choose presets, then show the plan."""
-        self.doing.choose(action, host, server)
-
     def made(self, screen: type[Any], *args: Any, **kwargs: Any) -> Any:
         """A screen with the bindings of the table."""
         if screen not in self._stamped:

@@ -89,9 +89,10 @@ TABLE: tuple[Action, ...] = (
            cli="logs", bar=3),
     # what changes a host
     Action("relaunch", "relaunch", ("R",), _ON_SERVER,
-           "stop, clean, verify memory, launch and watch, with the presets you choose",
+           "stop, clean, verify memory, launch and watch, with the presets it has; p takes others",
            dangerous=True, cli="relaunch", bar=5),
-    Action("launch", "launch", ("L",), _ON_SERVER, "launch this server with the presets you choose",
+    Action("launch", "launch", ("L",), _ON_SERVER,
+           "launch this server with its presets; p takes others",
            dangerous=True, cli="launch", bar=6),
     Action("stop", "stop", ("S",), _ON_SERVER, "drain and stop this server",
            dangerous=True, cli="stop", bar=8),

@@ -184,6 +184,8 @@ class Tour:
     def relaunch(self, pid: int) -> int:
         """With another preset, chosen by keys; the new pid."""
         self.press("R")
+        self.until("relaunch pair with eagle3-3step", "nothing changes against run", "[ Cancel ]")
+        self.press("p")
         self.pick("eagle3-1step")
         self.until("relaunch pair with eagle3-1step", "--speculative-num-steps  3  →  1")
         self.until("preflight done")

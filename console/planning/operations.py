@@ -19,9 +19,19 @@ from console.config import Config
 from console.config.presets import Presets, read_folder
 from console.errors import ActionFailed, HostError, Refused, UsageError
 from console.logs.several import parts_of, tail_all
-from console.model import Finding, Plan, Preset, ServerState, StepKind, StepResult, ZombieKind
+from console.model import (
+    Finding,
+    Plan,
+    Preset,
+    Server,
+    ServerState,
+    StepKind,
+    StepResult,
+    ZombieKind,
+)
 from console.planning.measuring import Load, each_level, history_path, keep, running
 from console.planning.planner import Options, Planner
+from console.planning.present import present
 from console.remote import Cursor, LogChunk, LogSource, Remote
 from console.runners.settings import Choice
 from console.screens.ports import Output
@@ -98,8 +108,20 @@ class Operations:
         if action == "launch":
             return await planner.launch(entry, choice, Options())
         if action == "relaunch":
-            return await planner.relaunch(entry, choice, Options())
+            if not options.get("present"):
+                return await planner.relaunch(entry, choice, Options())
+            return await self._relaunch_as_it_is(planner, entry, choice)
         raise UsageError(f"no action '{action}'")
+
+    async def _relaunch_as_it_is(self, planner: Planner, server: Server, choice: Choice) -> Plan:
+        """With the presets that the server has now, which need not be those of hosts.yaml."""
+        states = self.fleet.views[server.host].servers
+        state = next((state for state in states if state.name == server.name), None)
+        runs = await planner.remote.runs()
+        now, said = present(server, state, runs, planner.presets)
+        plan = await planner.relaunch(server, replace(now, change=choice.change), Options())
+        lines = (plan.summary[0], said, *plan.summary[1:]) if said else plan.summary
+        return replace(plan, summary=lines)
 
     async def _kill_zombies(self, planner: Planner, host: str, ids: Any) -> Plan:
         """From the view on the screen: what the operator sees is what is meant."""

@@ -333,8 +333,8 @@ class Place(Playing):
     # ---- changing a host; every one goes through the plan dialog
 
     def action_relaunch(self) -> None:
-        """``R``: choose presets, then the plan."""
-        self.specops.choose_and_propose("relaunch", *self.aim())
+        """``R``: with the presets it has; the plan's dialog takes others."""
+        self.specops.propose("relaunch", *self.aim(), present=True)
 
     def action_launch(self) -> None:
         """``L``."""

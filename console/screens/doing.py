@@ -116,23 +116,20 @@ class Doing:
 
         def left(answer: Answer | None) -> None:
             if answer == "presets":
-                self.choose(wish.action, wish.host, wish.server)
+                self._choose_again(wish, plan)
             else:
                 self._make(wishes[1:])
 
         app.push_screen(app.made(PlanDialog, plan, stream), left)
 
-    def choose(self, action: str, host: str | None, server: str | None) -> None:
-        """Ask for presets first, then propose."""
-        if server is None or host is None:
-            self.propose(action, host, server, {})
-            return
+    def _choose_again(self, wish: Wish, plan: Plan) -> None:
+        """Other presets than those of a plan, then the plan with them."""
         asking = self._app.run_worker(
-            self._choose(action, host, server), group="plan", exclusive=True, exit_on_error=False
+            self._choose(wish, plan), group="plan", exclusive=True, exit_on_error=False
         )
         self._app.keyboard.opens(asking)
 
-    async def _choose(self, action: str, host: str, server: str) -> None:
+    async def _choose(self, wish: Wish, plan: Plan) -> None:
         from console.screens.choose import ChoosePresets  # noqa: PLC0415 - only when asked for
         from console.screens.standings import standings  # noqa: PLC0415
 
@@ -141,17 +138,16 @@ class Doing:
         except SpecopsError as error:
             self._app.say(str(error), "bad")
             return
-        configured = self._app.config.servers.get(server)
 
         def chosen(names: dict[str, str] | None) -> None:
             if names is not None:
-                self.propose(action, host, server, names)
+                self.propose(wish.action, wish.host, wish.server, names)
 
+        run = next((step.params["run"] for step in plan.steps if "run" in step.params), {})
         dialog = ChoosePresets(
-            f"{action} {safe(server)}", presets,
-            speculative=configured.speculative if configured else None,
-            nccl=configured.nccl if configured else None,
-            standings=await standings(self._app, presets, host, server),
+            f"{wish.action} {safe(wish.server or '')}", presets,
+            speculative=run.get("speculative"), nccl=run.get("nccl"),
+            standings=await standings(self._app, presets, wish.host, wish.server),
         )  # fmt: skip
         self._app.push_screen(dialog, chosen)
 

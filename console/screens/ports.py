@@ -95,7 +95,8 @@ class ActionsPort(Protocol):
         * ``stop``: ``server``;
         * ``undo``, ``resume``: ``plan_id``;
         * ``launch``, ``relaunch``: ``server``, ``speculative``, ``nccl``, ``preset`` (names or
-          None for what is configured), ``change`` (Change or None).
+          None for what is configured), ``change`` (Change or None); ``relaunch`` also
+          ``present`` (the presets that the server has now).
         """
         ...
 

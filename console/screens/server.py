@@ -189,7 +189,7 @@ class ServerScreen(Place):
         if change is None:
             self.specops.say("no diagnosis with a change to apply", "warn")
             return
-        self.specops.propose("relaunch", self._host, self._server, change=change)
+        self.specops.propose("relaunch", self._host, self._server, present=True, change=change)
 
     def action_whole(self) -> None:
         """``v``: command line and variables in full."""

@@ -91,7 +91,8 @@ async def test_a_server_lives_under_the_console(operations: Operations) -> None:
         await operations.plan("launch", "here", "one")
 
     change = Change(flags={"max-running-requests": 4}, why="a fix somebody decided on")
-    plan = await operations.plan("relaunch", "here", "one", change=change)
+    chosen = {"speculative": "eagle3-1step", "change": change}
+    plan = await operations.plan("relaunch", "here", "one", **chosen)
     assert any("--max-running-requests  8  →  4" in line for line in plan.summary)
     results = await done(operations, plan)
     assert {r.outcome for r in results} == {"ok"}, results
@@ -101,6 +102,12 @@ async def test_a_server_lives_under_the_console(operations: Operations) -> None:
     async for chunk in operations.tail("here", LogSource(path=log), last_lines=200):
         assert b"max_running_requests=4" in chunk.data
         break
+
+    now = await operations.plan("relaunch", "here", "one", present=True)
+    assert now.summary[0] == "relaunch one with eagle3-1step"
+    assert now.summary[1].endswith("; hosts.yaml: speculative eagle3-3step")
+    configured = await operations.plan("relaunch", "here", "one")
+    assert configured.summary[0] == "relaunch one with eagle3-3step"
 
     back = await operations.plan("undo", "here", plan_id=plan.id)
     kinds = [s.kind for s in back.steps]

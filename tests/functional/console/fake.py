@@ -253,7 +253,12 @@ class FakeActions(ActionsPort):
         ]  # fmt: skip
         if action in ("launch", "relaunch"):
             argv = ("python3", "-m", "sglang.launch_server", "--port", "8000")
-            steps.append(Step(StepKind.LAUNCH, host, "", argv=argv))
+            entry = config().servers.get(server or "")
+            run = {
+                "speculative": options.get("speculative") or (entry and entry.speculative),
+                "nccl": options.get("nccl") or (entry and entry.nccl),
+            }
+            steps.append(Step(StepKind.LAUNCH, host, "", argv=argv, params={"run": run}))
         summary = ("This changes 1 flag against run 3f2c", "  --speculative-num-steps 2 → 3")
         return Plan(f"p-{len(self.planned)}", action, host, tuple(steps), server, NOW, summary)
 

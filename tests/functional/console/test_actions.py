@@ -148,6 +148,8 @@ async def test_dangerous_ones_make_their_plan() -> None:
             await seen(pilot, PlanDialog)
             await press(pilot, "cancel")
         await press(pilot, "relaunch")
+        await seen(pilot, PlanDialog)
+        await press(pilot, "choose")
         assert "with which presets?" in text(app)
         await pilot.press("j", "tab", "j", "enter")
         await seen(pilot, PlanDialog)
@@ -169,11 +171,12 @@ async def test_dangerous_ones_make_their_plan() -> None:
     on = ("ct129", "kimi-k25")
     assert made == [
         ("launch", *on), ("stop", *on), ("kill-zombies", "ct129", None), ("clean", "ct129", None),
-        ("relaunch", *on), ("kill", "ct129", None), ("undo", "ct129", None),
+        ("relaunch", *on), ("relaunch", *on), ("kill", "ct129", None), ("undo", "ct129", None),
         ("resume", "ct129", None),
     ]  # fmt: skip
-    assert actions.planned[4][3] == {"speculative": "eagle3-tree", "nccl": "pcie-ll-ring"}
-    assert actions.planned[6][3] == {"plan_id": "kz-1"}
+    assert actions.planned[4][3] == {"present": True}
+    assert actions.planned[5][3] == {"speculative": "eagle3-tree", "nccl": "pcie-ll-ring"}
+    assert actions.planned[7][3] == {"plan_id": "kz-1"}
 
 
 async def test_the_fix_of_a_diagnosis_is_one_key() -> None:

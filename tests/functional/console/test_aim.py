@@ -29,9 +29,6 @@ async def test_the_only_server_of_a_host_is_meant(key: str) -> None:
         await pilot.press("slash", *"loose", "enter")
         app.screen.table.move_to(0)  # type: ignore[attr-defined]
         await pilot.press("escape", "g", key)
-        if key == "R":
-            await wait_for(pilot, lambda: "which presets" in text(app), "presets")
-            await pilot.press("enter")
         await seen(pilot, PlanDialog)
         await pilot.press("escape")
         await pilot.press("l")

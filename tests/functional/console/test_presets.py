@@ -71,6 +71,8 @@ async def test_the_choice_before_a_relaunch_says_how_each_did_in_an_order_that_s
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
         await pilot.press("R")
+        await seen(pilot, PlanDialog)
+        await pilot.press("p")
         await wait_for(pilot, lambda: "which presets" in text(app), "the choice")
         rows = [part.split()[:8] for part in text(app).splitlines() if " eagle3-" in part]
         lines = [row for row in rows if "untried" in row or "works" in row or "fails" in row]
@@ -82,7 +84,7 @@ async def test_the_choice_before_a_relaunch_says_how_each_did_in_an_order_that_s
         assert "▸ eagle3-3step" in text(app)
         await pilot.press("enter")
         await seen(pilot, PlanDialog)
-    assert actions.planned[0][3]["speculative"] == "eagle3-3step", "the configured one stays chosen"
+    assert actions.planned[1][3]["speculative"] == "eagle3-3step", "the configured one stays chosen"
 
 
 async def form(pilot: Any, app: Any) -> PresetForm:

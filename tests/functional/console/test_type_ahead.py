@@ -10,7 +10,6 @@ from textual.pilot import Pilot
 
 from console.model import Plan
 from console.remote import Cursor, LogChunk, LogSource
-from console.screens.choose import ChoosePresets
 from console.screens.log import LogScreen
 from console.screens.making import Making
 from console.screens.plan import PlanDialog
@@ -52,9 +51,11 @@ async def test_a_filter_and_what_is_done_with_its_row() -> None:
         type_at_once(pilot, "/", *"k26", "enter", "l")
         await wait_for(pilot, lambda: isinstance(app.screen, LogScreen), "log")
         assert app.screen.where() == ("dflash", "k26")  # type: ignore[attr-defined]
-        type_at_once(pilot, "escape", "R", "k", "k", "enter")
+        type_at_once(pilot, "escape", "R", "p", "k", "k", "enter")
+        await wait_for(pilot, lambda: len(actions.planned) == 2, "planned anew")
         await seen(pilot, PlanDialog)
-    ((action, host, server, options),) = actions.planned
+    first, (action, host, server, options) = actions.planned
+    assert first == ("relaunch", "dflash", "k26", {"present": True})
     assert (action, host, server) == ("relaunch", "dflash", "k26")
     assert options["speculative"] == "autoregressive"
 
@@ -185,8 +186,8 @@ async def test_keys_before_the_first_screen() -> None:
     app, _, _ = fake.app()
     async with app.run_test(size=(100, 30)) as pilot:
         type_at_once(pilot, "/", *"k26", "enter", "R")
-        await seen(pilot, ChoosePresets)
-        assert "relaunch k26" in text(app)
+        plan = (await seen(pilot, PlanDialog)).plan
+        assert (plan.action, plan.server) == ("relaunch", "k26")
 
 
 async def test_a_log_that_pours_in_does_not_hold_the_keys() -> None:
