@@ -143,7 +143,8 @@ class Doing:
             if names is not None:
                 self.propose(wish.action, wish.host, wish.server, names)
 
-        run = next((step.params["run"] for step in plan.steps if "run" in step.params), {})
+        runs = (step.params["run"] for step in plan.steps if "run" in step.params)
+        run: Mapping[str, Any] = next(runs, {})
         dialog = ChoosePresets(
             f"{wish.action} {safe(wish.server or '')}", presets,
             speculative=run.get("speculative"), nccl=run.get("nccl"),
