@@ -89,7 +89,7 @@ async def test_places() -> None:
         assert "keys of fleet" in text(app)
         await pilot.press(*"relaunch")
         assert "search: relaunch" in text(app)
-        assert "presets you choose" in text(app)
+        assert "p takes others" in text(app)
         await pilot.press("escape")
         await press(pilot, "notices")
         assert "what happened" in text(app)
