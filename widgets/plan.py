@@ -38,6 +38,11 @@ def is_bulk(plan: Plan) -> bool:
     return plan.action in BULK and touches(plan) > 1
 
 
+def word_to_type(plan: Plan) -> str:
+    """What has to be typed before the plan can be confirmed; empty where a yes is enough."""
+    return plan.confirm or (plan.host if is_bulk(plan) else "")
+
+
 def command_line(step: Step) -> str:
     """The exact command of a step, quoted for reading, without secrets."""
     return safe(shlex.join(mask_argv(step.argv)))

@@ -198,7 +198,7 @@ def _gpu_line(gpu: Gpu, width: int) -> Line:
     room = max(4, min(40, width - 5 - len(tail)))
     spare = width - 5 - room - len(tail) - 2
     name = "  " + safe(gpu.name) if spare > 18 else ""
-    recover = f"  needs {safe(gpu.recovery_action)}" if gpu.recovery_action else ""
+    recover = f"  needs {safe(gpu.asks)}" if gpu.asks else ""
     return line((f" {gpu.index:<3}", "strong"), (bar(share, room), "bar"), tail, (name, "dim"),
                 (recover, "bad"))  # fmt: skip
 

@@ -91,9 +91,10 @@ class Gpus:
             return dict(NOTHING, gpu_source=source, gpu_error=text)
 
     def quiesce(self, seconds: float) -> None:
-        """End the child, which holds the driver open, and ask nothing for a while."""
+        """End the child, which holds the driver open, and ask nothing for a while (0: go on)."""
         with self._changed:
             self._quiet_until = time.monotonic() + seconds
+            self._answer, self._at = dict(NOTHING), None  # what was so before need not be after
             if self._child is not None:
                 self._child.kill()
 

@@ -71,6 +71,7 @@ class Reader:
             "index": index,
             "uuid": text(self.ask("nvmlDeviceGetUUID", handle)),
             "name": text(self.ask("nvmlDeviceGetName", handle)),
+            "minor": self.ask("nvmlDeviceGetMinorNumber", handle),
             "error": None,
         }
         row.update(self.memory(handle, row))

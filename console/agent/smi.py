@@ -12,7 +12,10 @@ TIMEOUT_S = 10.0
 FIELDS = ("index", "uuid", "name", "memory.used", "memory.total", "memory.reserved",
           "utilization.gpu", "power.draw", "temperature.gpu")  # fmt: skip
 CORE = tuple(name for name in FIELDS if name != "memory.reserved")
-"""Without the fields that old drivers do not know: one unknown field fails the whole query."""
+QUERIES = ((*FIELDS, "gpu_recovery_action"), FIELDS, CORE)
+"""Newest first, each without what older drivers do not know: one unknown field fails them all."""
+RECOVERY = {"reset": "gpu reset", "reboot": "node reboot"}
+"""Where nvidia-smi's words for what is to be done differ from those of ``nvml.RECOVERY``."""
 _ROW = {
     "memory.used": "memory_used_mib",
     "memory.total": "memory_total_mib",
@@ -59,11 +62,18 @@ def parse_gpus(output: str, fields: tuple[str, ...]) -> list[dict[str, Any]]:
         }
         for field, key in _ROW.items():
             row[key] = number(named.get(field, ""))
+        row["recovery_action"] = recovery(named.get("gpu_recovery_action", "["))
         lost = [value for value in values if value.startswith("[GPU")]
         row["error"] = lost[0].strip("[]") if lost else None
         row["processes"] = []
         rows.append(row)
     return rows
+
+
+def recovery(value: str) -> str | None:
+    """What the driver wants done; ``None`` where it does not say."""
+    words = value.lower()
+    return None if words.startswith(("[", "n/a", "unknown")) else RECOVERY.get(words, words)
 
 
 def add_processes(output: str, rows: list[dict[str, Any]]) -> None:
@@ -95,11 +105,10 @@ def sample() -> dict[str, Any]:
     if program is None:
         return {"gpus": [], "gpu_source": None, "gpu_error": None}
     try:
-        fields: tuple[str, ...] = FIELDS
-        code, output = _query(program, "--query-gpu=" + ",".join(fields))
-        if code and "not a valid field" in output:
-            fields = CORE
+        for fields in QUERIES:
             code, output = _query(program, "--query-gpu=" + ",".join(fields))
+            if not (code and "not a valid field" in output):
+                break
         if code:
             why = output.strip().splitlines()[:1] or ["exit {}".format(code)]
             return {"gpus": [], "gpu_source": "nvidia-smi", "gpu_error": why[0][:200]}

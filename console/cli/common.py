@@ -181,3 +181,23 @@ def confirm(question: str, *, yes: bool) -> None:
     sys.stderr.flush()
     if sys.stdin.readline().strip() != "y":
         raise Refused("not confirmed", hint="nothing was changed")
+
+
+def confirm_typed(question: str, word: str, *, given: str | None = None, yes: bool = False) -> None:
+    """Ask for a whole word before something that a slip must not do; a yes is not enough.
+
+    ``given`` is what the command line has as that word already.
+
+    Raises:
+        Refused: another word, or nobody there to ask.
+    """
+    if given == word:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        what = "--yes is not enough for this" if yes else "nobody to confirm it"
+        hint = f"add --confirm {word}, or --dry-run to see what would be done"
+        raise Refused(what, hint=hint)
+    sys.stderr.write(f"{question} Type {word} to do it: ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip() != word:
+        raise Refused("not confirmed", hint="nothing was changed")

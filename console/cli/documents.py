@@ -8,6 +8,7 @@ from typing import Any
 from console.actions.plan import zombie_to_json
 from console.model import Gpu, HostState, HostView, Process, ServerState
 from console.text import clean, mask
+from console.zombies.devices import asked
 
 TITLE_CHARS = 200
 
@@ -65,6 +66,7 @@ def gpu_to_json(gpu: Gpu, by_pid: Mapping[int, Process]) -> dict[str, Any]:
         "temperature_c": gpu.temperature_c,
         "error": gpu.error,
         "mig": gpu.mig,
+        "recovery_action": gpu.recovery_action,
         "processes": [
             {
                 "pid": listed.pid,
@@ -119,8 +121,24 @@ def zombies_host(view: HostView) -> dict[str, Any]:
         "name": view.host.name,
         "state": view.state.value,
         "through": through(view),
+        "asks": asks(view),
         "zombies": [zombie_to_json(zombie) for zombie in view.zombies],
     }
+
+
+def asks(view: HostView) -> list[dict[str, Any]]:
+    """Devices whose driver asks for something, and what can be done."""
+    snapshot = view.snapshot
+    return [
+        {"gpu": gpu.index, "action": gpu.asks, "detail": _asked(view, gpu)}
+        for gpu in (snapshot.gpus if snapshot else ())
+        if gpu.asks
+    ]
+
+
+def _asked(view: HostView, gpu: Gpu) -> str:
+    assert view.snapshot is not None
+    return clean((asked(gpu, view.snapshot) or "").replace(" HOST ", f" {view.host.name} "))
 
 
 def any_zombie(views: Sequence[HostView]) -> bool:

@@ -97,6 +97,7 @@ def zombies(cli: Cli, names: tuple[str, ...], quick: bool) -> int:
                 if answer.value.error:
                     warn(f"{answer.host.name}: {answer.value.error}; zombies are not known")
                 else:
+                    _say_asks(answer.value)
                     _say_zombies(answer.value.zombies, evidence=True)
     views = [a.value for a in answers if a.value is not None]
     return worst([3 for a in answers if _is_lost(a)] + [int(any_zombie(views))])
@@ -149,6 +150,7 @@ def _say_host(answer: Answer[HostView]) -> None:
         users = [f"{p.pid}({mib(p.memory_mib)} MiB)" for p in gpu.processes]
         if users:
             say(fit(f"         {' '.join(users)}", width()))
+    _say_asks(view)
     if snapshot.gpu_error:
         say(paint(fit(f"  GPUs unknown: {snapshot.gpu_error}", width()), "yellow"))
     if not snapshot.gpus and snapshot.cpu is not None:
@@ -166,6 +168,13 @@ def _say_way(view: HostView) -> None:
 
     if way := through(view):
         say(paint(f"  it does not answer itself; seen through {way}", "yellow"))
+
+
+def _say_asks(view: HostView) -> None:
+    from console.cli.documents import asks
+
+    for one in asks(view):
+        say(paint(f"  {one['detail']}", "red"))  # whole: it ends with what to do
 
 
 def _bar(used: float | None, total: float | None) -> str:

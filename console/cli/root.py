@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "status": ("look", "GPUs, servers and zombies of each host."),
     "zombies": ("look", "Zombies with their evidence."),
     "kill-zombies": ("kill", "Kill and clean zombies, verify that memory is back."),
+    "reset-gpu": ("reset", "Reset a GPU whose driver asks for it and that nothing holds."),
     "preflight": ("preflight", "Would this launch fail? Changes nothing."),
     "launch": ("serve", "Start a server and watch it."),
     "stop": ("serve", "Stop a server, clean up, verify memory."),
@@ -51,7 +52,17 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Errors of a disk that say enough by themselves."""
 
 
-ACTING = ("kill-zombies", "launch", "stop", "relaunch", "adopt", "resume", "undo", "bench")
+ACTING = (
+    "kill-zombies",
+    "reset-gpu",
+    "launch",
+    "stop",
+    "relaunch",
+    "adopt",
+    "resume",
+    "undo",
+    "bench",
+)
 INTERRUPTED = "what was started goes on; specops runs shows it, and a plan to resume or undo"
 
 

@@ -27,6 +27,7 @@ class StepKind(StrEnum):
     START_CONTAINER = "start-container"
     WATCH = "watch"
     RUN = "run"
+    RESET_GPU = "reset-gpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,12 @@ class Plan:
     created_at: float = 0.0
     summary: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def confirm(self) -> str | None:
+        """What must be typed to allow it, letter by letter; ``None`` where a yes is enough."""
+        words = (step.params.get("confirm") for step in self.steps)
+        return next((str(word) for word in words if word), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,10 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU (or MIG instance). ``error`` says why the fields are unknown."""
+    """One GPU (or MIG instance). ``error`` says why the fields are unknown.
+
+    ``minor`` is the number of its device file (/dev/nvidiaN), which need not be its index.
+    """
 
     index: int
     uuid: str
@@ -86,6 +89,12 @@ class Gpu:
     mig: str | None = None
     recovery_action: str | None = None
     error: str | None = None
+    minor: int | None = None
+
+    @property
+    def asks(self) -> str | None:
+        """What its driver wants done before it is whole again; ``None`` where it names nothing."""
+        return None if self.recovery_action in (None, "none") else self.recovery_action
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from console.model import (
 from console.planning.measuring import Load, each_level, history_path, keep, running
 from console.planning.planner import Options, Planner
 from console.planning.present import present
+from console.planning.resetting import plan_gpu_reset
 from console.remote import Cursor, LogChunk, LogSource, Remote
 from console.runners.settings import Choice
 from console.screens.ports import Output
@@ -92,6 +93,8 @@ class Operations:
             return await self._kill_zombies(planner, host, options.get("zombies"))
         if action == "clean":
             return await planner.clean(options.get("artefacts"))
+        if action == "reset-gpu":
+            return await plan_gpu_reset(planner.remote, int(options["gpu"]))
         if action in ("undo", "resume"):
             return await self._history(planner, action, str(options["plan_id"]))
         if server is None:

@@ -145,6 +145,12 @@ class CommandLine:
             if not names:
                 raise UsageError("kill-zombies on which host?", place=":kill-zombies")
             app.doing.propose_on([app.config.host(name).name for name in names], word)
+        elif word == "reset-gpu":
+            words = [name for name in rest if not name.startswith("-")]
+            if len(words) != 2 or not words[1].isdecimal():
+                raise UsageError("which device? HOST INDEX", place=":reset-gpu")
+            host = app.config.host(words[0]).name
+            app.propose(word, host, None, gpu=int(words[1]))
         elif word in ("resume", "undo") and len(rest) == 1:
             app.propose(word, app.doing.hosts_of_plans.get(rest[0]), None, plan_id=rest[0])
         else:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from console.app import SpecopsApp
 
 ON_SERVERS = {"launch", "stop", "relaunch", "watch", "logs", "bench", "preflight", "server"}
-ON_HOSTS = {"status", "zombies", "kill-zombies", "runs", "adopt", "host", "doctor"}
+ON_HOSTS = {"status", "zombies", "kill-zombies", "reset-gpu", "runs", "adopt", "host", "doctor"}
 PRESET_OPTIONS = {"--preset": ("server", "speculative"), "--against": ("speculative", "server"),
                   "--nccl": ("nccl",)}  # fmt: skip
 NEVER_END = {"console": "is this", "serve": "does not end", "exporter": "does not end"}

@@ -77,6 +77,13 @@ class Doing:
         else:
             self._make([Wish(action, host) for host in hosts])
 
+    def propose_each(self, action: str, host: str, several: Sequence[Mapping[str, Any]]) -> None:
+        """Several plans on one host, one dialog and one answer for each."""
+        if len(several) == 1:
+            self.propose(action, host, None, several[0])
+        else:
+            self._make([Wish(action, host, None, options) for options in several])
+
     def _make(self, wishes: Sequence[Wish]) -> None:
         """Have the plan of the first wish made, behind a dialog that takes the keys meanwhile."""
         from console.screens.making import Making  # noqa: PLC0415 - after the first paint

@@ -137,6 +137,19 @@ class HostScreen(TablePlace[ProcessRow]):
             return
         self.specops.propose("kill", self._host, None, processes=found)
 
+    def action_reset_gpu(self) -> None:
+        """``D``: the device of the cursor's row where it asks, else every one that asks."""
+        view, row = self.view(self._host), self._table.row
+        gpus = view.snapshot.gpus if view is not None and view.snapshot else ()
+        asking = [gpu.index for gpu in gpus if gpu.asks]
+        where = row.zombie.resource if row is not None and row.zombie is not None else None
+        if where is not None and where.gpu in asking:
+            asking = [where.gpu]
+        if not asking:
+            self.specops.say("no driver of a device here asks for a reset", "warn")
+            return
+        self.specops.doing.propose_each("reset-gpu", self._host, [{"gpu": i} for i in asking])
+
     def action_copy(self) -> None:
         """The command line."""
         row = self._table.row

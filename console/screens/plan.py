@@ -13,7 +13,7 @@ from console.model import Finding, Plan, Severity, StepResult
 from console.screens.dialog import Dialog
 from console.screens.standing import stands
 from widgets.paint import Line, Lines, line, wrap
-from widgets.plan import finding_lines, is_bulk, step_lines, summary_lines, touches
+from widgets.plan import finding_lines, step_lines, summary_lines, touches, word_to_type
 from widgets.prompt import Prompt
 from widgets.words import safe
 
@@ -24,7 +24,8 @@ class PlanDialog(Dialog[Answer | None]):
     """Shows a plan, asks, and then shows how each step ends.
 
     The plan is the one that is executed: whatever the screen behind shows by then, these are the
-    processes. ``dangerous`` plans that touch several things want the host's name typed first.
+    processes. Plans that touch several things want the host's name typed first, others their own
+    word (``Plan.confirm``).
     """
 
     SCOPE = "plan"
@@ -35,7 +36,8 @@ class PlanDialog(Dialog[Answer | None]):
         self.state: Literal["asking", "running", "done"] = "asking"
         self.findings: list[Finding] = list(plan.findings)
         self.checking = findings is not None
-        self.unlocked = not is_bulk(plan)
+        self.word = word_to_type(plan)
+        self.unlocked = not self.word
         self.whole = False
         self._stream = findings
         self._results: dict[int, StepResult] = {}
@@ -53,8 +55,7 @@ class PlanDialog(Dialog[Answer | None]):
         """The steps, and where several things are touched a line for the host's name."""
         parts: list[Widget] = [Lines(id="content")]
         if not self.unlocked:
-            host = self.plan.host
-            parts.append(Prompt("host", placeholder=f"type {host} to allow y", id="typed"))
+            parts.append(Prompt("type", placeholder=f"type {self.word} to allow y", id="typed"))
         return parts
 
     def on_mount(self) -> None:
@@ -143,6 +144,8 @@ class PlanDialog(Dialog[Answer | None]):
             self.foot(yes, *presets, *rest, *more)
         elif self.plan.steps:
             count = f"{touches(self.plan)} targets: type the host's name first"
+            if self.plan.confirm:
+                count = f"type {safe(self.word)} first"
             self.foot((count, "warn"), ("[ Cancel ]", "focus"), *more)
         else:
             self.foot(("[ Close ]", "focus"))
@@ -150,9 +153,9 @@ class PlanDialog(Dialog[Answer | None]):
     # ---- the typed name
 
     def on_input_changed(self) -> None:
-        """The host's name, letter by letter; when it is right the keys become keys again."""
+        """The word, letter by letter; when it is right the keys become keys again."""
         typed = self.query_one(Prompt)
-        if typed.value == self.plan.host and not self.unlocked:
+        if typed.value == self.word and not self.unlocked:
             self.unlocked = True
             self.set_focus(None)
             typed.remove()
@@ -166,7 +169,7 @@ class PlanDialog(Dialog[Answer | None]):
     # ---- keys
 
     def needs_seeing(self, event: events.Key | events.Paste) -> bool:
-        """``y``, and the host's name that allows it: never for a plan that was not yet seen."""
+        """``y``, and the word that allows it: never for a plan that was not yet seen."""
         if self.state != "asking" or not isinstance(event, events.Key):
             return self.state == "asking"
         what = {key: a.id for a in self.specops.keys.on("plan") for key in a.keys}.get(event.key)

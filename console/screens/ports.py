@@ -92,6 +92,7 @@ class ActionsPort(Protocol):
         * ``kill``: ``processes`` (tuple of ProcessId), exactly the ones the operator pointed at;
         * ``kill-zombies``: ``zombies`` (tuple of ids) or none for all that are killable;
         * ``clean``: ``artefacts`` (tuple of paths) or none for all that are stale;
+        * ``reset-gpu``: ``gpu`` (index);
         * ``stop``: ``server``;
         * ``undo``, ``resume``: ``plan_id``;
         * ``launch``, ``relaunch``: ``server``, ``speculative``, ``nccl``, ``preset`` (names or

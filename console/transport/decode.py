@@ -107,6 +107,7 @@ def gpu(row: Mapping[str, Any]) -> Gpu:
     found: dict[str, Any] = {name: _maybe(row.get(name), _number) for name in numbers}
     for name in ("mig", "recovery_action", "error"):
         found[name] = _maybe(row.get(name), _text)
+    found["minor"] = _maybe(row.get("minor"), _int)
     users = tuple(
         GpuProcess(
             _int(item["pid"], 0, 1 << 32), _maybe(item.get("memory_mib"), _number), item["kind"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from console.model import Process, Resource, Snapshot, Zombie, ZombieKind
 from console.text import clean, mask
+from console.zombies.devices import asked
 
 _INITIAL = {
     ZombieKind.DEFUNCT: "d",
@@ -76,6 +77,10 @@ def of_process(
     memory = gpu if has_gpu else resident(group.values())
     if line := memory_line(group.values(), snapshot):
         case.add(0.0, line)
+    held = {index for member in group.values() for index in member.gpu_memory_mib}
+    for device in snapshot.gpus:
+        if device.index in held and (asks := asked(device, snapshot)):
+            case.add(0.0, asks)
     if process.inner_pid not in (None, process.id.pid):
         case.add(0.0, f"pid {process.inner_pid} inside its container")
     return Zombie(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from console.model import Artefact, Gpu, Process, Resource, Zombie, ZombieKind
 from console.zombies import family
+from console.zombies.devices import asked
 from console.zombies.evidence import Case, ago, mib, of_process, of_resource, resource_id
 from console.zombies.world import Instance, World
 
@@ -66,8 +67,8 @@ def _ghost(gpu: Gpu, lost: float, world: World, *, seen_twice: bool) -> Zombie:
             )
     if not world.snapshot.processes_complete:
         case.add(-0.3, "but not all processes of this host can be seen by this login")
-    if gpu.recovery_action not in (None, "none"):
-        case.add(0.0, f"the driver asks for: {gpu.recovery_action}")
+    if asks := asked(gpu, world.snapshot):
+        case.add(0.0, asks)
     why = "no process to signal: look on the hypervisor or in other containers, else reset the GPU"
     name = f"g{gpu.index}"
     resource = Resource("gpu", gpu=gpu.index)

@@ -35,6 +35,26 @@ SOURCE = Path(__file__).parent
 LIBRARY = "libnvidia-ml.so.1"
 SCENARIO = "nvml-scenario"
 IN_HOST = "/opt/nvml"
+_RESETS = """#!/bin/sh
+# nvidia-smi that also resets: notes each call, does what the file beside it says
+here={folder}
+[ "$1" = --gpu-reset ] || exec "$here/nvidia-smi.query" "$@"
+echo "$$ $*" >> "$here/resets"
+how=$(cat "$here/how")
+while [ "$how" = wait-first ] && [ ! -e "$here/go" ]; do sleep 0.05; done
+if [ "$how" = in-use ]; then
+    echo "The following GPUs could not be reset:"
+    echo "  GPU 00000000:31:00.0: In use by another client"
+    exit 255
+fi
+if [ "$how" != silent ]; then
+    sed 's/recovery=[0-9]*/recovery=0/' "$here/{scenario}" > "$here/reset.new"
+    mv "$here/reset.new" "$here/{scenario}"
+fi
+touch "$here/was-reset"
+while [ "$how" = wait-after ] && [ ! -e "$here/go" ]; do sleep 0.05; done
+echo "GPU 00000000:31:00.0 was successfully reset."
+"""
 _WARNINGS = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror")
 
 
@@ -160,6 +180,25 @@ class Nvml:
         """Let an NVML function (or ``init``, or ``nvidia-smi``) sleep first; 0: no more."""
         where = "*" if gpu is None else str(gpu)
         self._set(("hang", function, where), f"hang {function} {where} {seconds}")
+
+    def resets(self, how: str = "well") -> None:
+        """Let nvidia-smi reset: every device then asks for nothing.
+
+        ``how``: ``well``, ``in-use`` (refused), ``silent`` (said to be done and is not),
+        ``wait-first`` and ``wait-after`` (until a file ``go`` is there).
+        """
+        query = self.folder / "nvidia-smi.query"
+        if not query.exists():
+            self.smi.rename(query)
+        self.smi.write_text(_RESETS.format(folder=self.folder, scenario=SCENARIO))
+        self.smi.chmod(0o755)
+        (self.folder / "how").write_text(how)
+
+    @property
+    def reset_calls(self) -> list[list[str]]:
+        """Each call that was to reset: its pid and its words."""
+        path = self.folder / "resets"
+        return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
     def used_mib(self, gpu: int) -> int:
         """What nvidia-smi says is in use."""

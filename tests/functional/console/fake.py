@@ -233,6 +233,7 @@ class FakeActions(ActionsPort):
         self.findings: list[Finding] = []
         self.outcome: str = "ok"
         self.refuse: str = ""
+        self.confirm: str = ""
         self.more = asyncio.Event()
         self.benched: list[tuple[str, Load]] = []
         self.bench_error = ""
@@ -251,6 +252,8 @@ class FakeActions(ActionsPort):
                  dangerous=True, verify="every thread gone"),
             Step(StepKind.VERIFY, host, "", verify="8 GPUs back to 9 MiB each"),
         ]  # fmt: skip
+        if self.confirm:
+            steps[0] = replace(steps[0], params={"confirm": self.confirm})
         if action in ("launch", "relaunch"):
             argv = ("python3", "-m", "sglang.launch_server", "--port", "8000")
             entry = config().servers.get(server or "")

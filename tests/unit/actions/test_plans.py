@@ -354,17 +354,27 @@ async def test_a_unit_is_believed_not_its_exit_code(
 
 
 def test_a_reset_needs_the_drivers_word_and_an_empty_device() -> None:
-    asks = replace(GPU, recovery_action="reset")
+    asks = replace(GPU, recovery_action="gpu reset")
     plan = plan_reset(_look(asks), 0, host=HOST)
     assert plan.steps[0].argv == ("nvidia-smi", "--gpu-reset", "-i", "GPU-0")
-    assert plan.steps[0].params["confirm"] == "typed"
+    assert plan.confirm == "h:0"
     held = replace(asks, processes=(GpuProcess(7, 1.0),))
-    for gpu, why in ((GPU, "unknown"), (replace(GPU, recovery_action="none"), "none"), (held, "7")):
+    for gpu, why in (
+        (GPU, "not known"),
+        (replace(GPU, recovery_action="none"), "nothing"),
+        (replace(GPU, recovery_action="drain p2p"), "drain p2p .end the jobs that use several"),
+        (replace(GPU, recovery_action="node reboot"), "node reboot .reboot the host"),
+        (replace(GPU, recovery_action="bus reset"), "bus reset"),
+        (replace(GPU, recovery_action="action 12"), "action 12"),
+        (replace(asks, uuid=""), "no UUID"),
+        (replace(asks, error="processes: Unknown Error"), "not known: processes"),
+        (held, "held by 7"),
+    ):
         with pytest.raises(Refused, match=why):
             plan_reset(_look(gpu), 0, host=HOST)
     with pytest.raises(Refused, match="cannot be read"):
         plan_reset(_look(asks, gpu_error="gone"), 0, host=HOST)
-    with pytest.raises(Refused, match="cannot see"):
+    with pytest.raises(Refused, match="not every process can be seen"):
         plan_reset(_look(asks, processes_complete=False), 0, host=HOST)
 
 

@@ -35,6 +35,22 @@ def test_rows_and_processes() -> None:
     assert rows[1]["error"] == "GPU is lost"
 
 
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("None", "none"), ("Reset", "gpu reset"), ("Reboot", "node reboot"),
+        ("Drain P2P", "drain p2p"), ("Drain and Reset", "drain and reset"), ("[N/A]", None),
+        ("N/A", None), ("[Unknown Error]", None), ("Unknown", None),
+    ],
+)  # fmt: skip
+def test_what_the_driver_asks_for_has_one_name(said: str, expected: str | None) -> None:
+    fields = smi.QUERIES[0]
+    line = ", ".join(said if name == "gpu_recovery_action" else "0" for name in fields)
+    assert smi.parse_gpus(line, fields)[0]["recovery_action"] == expected
+    older = ", ".join("0" for _ in smi.FIELDS)
+    assert smi.parse_gpus(older, smi.FIELDS)[0]["recovery_action"] is None
+
+
 @pytest.mark.parametrize("line", ["0, GPU-a, x", "x, " * 8 + "y", "0, a, b, c, 1, 2, 3, 4, 5, 6"])
 def test_an_unreadable_line_is_an_error(line: str) -> None:
     with pytest.raises(ValueError, match="unreadable line"):
