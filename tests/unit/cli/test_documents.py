@@ -90,4 +90,4 @@ def test_foreign_processes_are_no_finding() -> None:
     assert any_zombie([view()])
     foreign = replace(ZOMBIE, kind=ZombieKind.FOREIGN)
     assert not any_zombie([replace(view(), zombies=(foreign,))])
-    assert set(zombies_host(view())) == {"name", "state", "through", "zombies"}
+    assert set(zombies_host(view())) == {"name", "state", "through", "asks", "zombies"}
