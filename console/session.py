@@ -26,10 +26,11 @@ from console.remote import (
 from console.text import clean
 from console.transport import bundle, decode
 from console.transport.base import Transport
-from console.transport.client import Client, NoPython
+from console.transport.client import Client
 from console.transport.opening import open_transport, start_agent
 from console.transport.plain import WHY, PlainClient
 from console.transport.prompts import Headless, Prompts
+from console.transport.said import NoPython
 
 if TYPE_CHECKING:
     import httpx

@@ -124,6 +124,14 @@ class Place(Playing):
             self.views_changed()
             self.show_notice()
 
+    def on_screen_suspend(self) -> None:
+        """Another screen was opened over this one; a dialog leaves it in sight."""
+        if not self.app.screen.is_modal:
+            self.covered()
+
+    def covered(self) -> None:
+        """Out of sight: what only draws may rest until it is resumed."""
+
     def on_resize(self) -> None:
         """Lay out anew for another width."""
         width, height = self.size

@@ -147,6 +147,10 @@ class Fleet(TablePlace[FleetRow]):
         """The log, from its start."""
         self._peek.stop()
 
+    def covered(self) -> None:
+        """Nobody sees the log: it is not read."""
+        self._peek.pause()
+
     def on_unmount(self) -> None:
         """End the peek."""
         self._peek.stop()

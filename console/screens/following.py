@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from console.screens.base import Place
 
 DRAW_S = 0.05
-"""Shortest time between two drawings of a log that pours in."""
+"""For so long what comes is collected before it is drawn."""
+
+POUR_S = 0.1
+"""Shortest time between two drawings of a log that goes on pouring in: nobody reads faster."""
 
 DRAW_WORK_S = 0.03
 """CPU time between two drawings of a log that pours in; drawing takes a third of that."""
@@ -53,6 +56,7 @@ class Following:
         self._last_lines = last_lines
         self._source: tuple[str, LogSource] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._paused = False
         self._due = False
         self._more = False  # more came since the drawing was asked for
         self._drawn = (0.0, 0.0)  # CPU time and time of the last drawing
@@ -64,28 +68,42 @@ class Following:
         actions = self._screen.specops.actions
         tail = self._tail or (actions.tail if actions is not None else None)
         wanted = (host, source) if host is not None and source is not None else None
-        if wanted == self._source or tail is None:
+        again = self._paused and wanted == self._source
+        if (wanted == self._source and not again) or tail is None:
             return
         self.stop()
         self._source = wanted
-        view.replace(LogStore())
+        if not again:
+            view.replace(LogStore())
         if wanted is not None:
-            run = self._run(tail, wanted[0], wanted[1], view)
+            run = self._run(tail, wanted[0], wanted[1], view, again=again)
             self._task = asyncio.get_running_loop().create_task(run)
+
+    def pause(self) -> None:
+        """Out of sight: what is shown stays, and nothing is read until :meth:`follow`."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task, self._paused = None, True
 
     def stop(self) -> None:
         """Follow nothing."""
         if self._task is not None:
             self._task.cancel()
-        self._task, self._source = None, None
+        self._task, self._source, self._paused = None, None, False
         TURNS.lag_bytes = 0
 
-    async def _run(self, tail: Tail, host: str, source: LogSource, view: LogView) -> None:
-        store = view.store
-        if self._last_lines is not None:
+    async def _run(
+        self, tail: Tail, host: str, source: LogSource, view: LogView, *, again: bool
+    ) -> None:
+        if self._last_lines is not None and not again:
             await asyncio.sleep(SETTLE_S)
+        store = view.store
         try:
             async for chunk in tail(host, source, last_lines=self._last_lines):
+                if again:  # what stood here until now is read anew
+                    again = False
+                    view.replace(LogStore())
+                    store = view.store
                 self.lag_bytes = TURNS.lag_bytes = chunk.lag_bytes
                 if chunk.gap_bytes:
                     store.gap(chunk.gap_bytes)
@@ -108,7 +126,8 @@ class Following:
         self._more = True
         if not self._due:
             self._due, self._more = True, False
-            view.set_timer(DRAW_S, lambda: self._draw(view))
+            waited = time.monotonic() - self._drawn[1]
+            view.set_timer(max(DRAW_S, POUR_S - waited), lambda: self._draw(view))
 
     def _draw(self, view: LogView) -> None:
         """Draw, or first what is more urgent: a key, and on a slow machine what keeps coming."""

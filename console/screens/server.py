@@ -163,6 +163,10 @@ class ServerScreen(Place):
         """The log, from its start."""
         self._following.stop()
 
+    def covered(self) -> None:
+        """Nobody sees the log: it is not read."""
+        self._following.pause()
+
     def on_unmount(self) -> None:
         """Stop following."""
         self._following.stop()

@@ -10,18 +10,10 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from console.agent import wire
-from console.errors import (
-    ActionFailed,
-    AgentError,
-    AuthError,
-    HostError,
-    Refused,
-    SpecopsError,
-    UsageError,
-)
-from console.remote import HostFileError
+from console.errors import AgentError, HostError, SpecopsError, UsageError
 from console.text import clean
 from console.transport.base import Channel, lost
+from console.transport.said import remote_error, start_error
 
 NOISE_LIMIT = 64 * 1024
 """Bytes of login noise before the sentinel that are put up with."""
@@ -29,10 +21,6 @@ START_S = 10.0
 """Seconds the host has to start the agent."""
 GRACE_S = 5.0
 """Seconds beyond a call's own bound before the link is suspected."""
-
-
-class NoPython(AgentError):
-    """The host was reached, but the python asked for is not there."""
 
 
 class Stream:
@@ -78,7 +66,7 @@ class Stream:
                 raise item
             return None
         if item[1]:
-            self._client.post(self.id, "credit", meta={"n": len(item[1])})
+            self._client.owe(self.id, "credit", len(item[1]))
         return item
 
     async def __aiter__(self) -> AsyncIterator[tuple[Mapping[str, Any], bytes]]:
@@ -125,6 +113,7 @@ class Client:
         self._heard = time.monotonic()
         self._tasks: list[asyncio.Task[None]] = []
         self._buffer = bytearray()
+        self._owed: dict[tuple[int, str], int] = {}
 
     # ---- starting
 
@@ -222,7 +211,7 @@ class Client:
         number, stream = header.id, header.stream
         bulk = stream in ("data", "part", "reply", "end")
         if bulk and payload:
-            self.post(0, "received", meta={"n": len(payload)})
+            self.owe(0, "received", len(payload))
         if stream == "data" and number in self._streams:
             self._streams[number].push((header.meta, payload))
         elif stream == "end" and number in self._streams:
@@ -233,7 +222,7 @@ class Client:
         elif stream == "part" and number in self._replies:
             parts = self._parts.setdefault(number, bytearray())
             parts += payload
-            self.post(number, "credit", meta={"n": len(payload)})
+            self.owe(number, "credit", len(payload))
             if len(parts) > wire.MAX_ANSWER:
                 raise wire.WireError("an answer is too long")
         elif stream == "reply" and number in self._replies:
@@ -283,6 +272,18 @@ class Client:
         """Queue a small frame without waiting; nothing happens on a lost link."""
         if self.error is None:
             self._channel.write(wire.frame(number, stream, payload, meta))
+
+    def owe(self, number: int, stream: str, size: int) -> None:
+        """Give credit for bytes that were taken: what a burst brings is answered in one frame."""
+        if not self._owed:
+            asyncio.get_running_loop().call_soon(self._pay)
+        self._owed[number, stream] = self._owed.get((number, stream), 0) + size
+
+    def _pay(self) -> None:
+        owed, self._owed = self._owed, {}
+        if self.error is None:
+            frames = (wire.frame(to, kind, meta={"n": size}) for (to, kind), size in owed.items())
+            self._channel.write(b"".join(frames))
 
     async def send(self, number: int, stream: str, payload: bytes) -> None:
         """Send a frame, waiting while the channel is full; raises ``HostError``."""
@@ -336,56 +337,3 @@ class Client:
                 await task
         self.fail(lost(self.host, "the session is closed"))
         await self._channel.close()
-
-
-def remote_error(host: str, value: Any) -> SpecopsError:
-    """The exception for an error frame."""
-    if not isinstance(value, dict):
-        return AgentError("the agent reported something unreadable", place=host)
-    message, hint = clean(str(value.get("message")), limit=600), clean(str(value.get("hint") or ""))
-    kind, number = value.get("kind"), value.get("errno")
-    if kind == "refused":
-        return Refused(message, place=host, hint=hint)
-    if kind == "usage":
-        return UsageError(message, place=host, hint=hint)
-    if kind == "os":
-        code = number if isinstance(number, int) else None
-        return HostFileError(message, place=host, hint=hint, errno=code)
-    return ActionFailed(message, place=host, hint=hint)
-
-
-_SSH_SAYS = (
-    ("identification has changed", "the host key has changed", "compare before removing the old"),
-    ("host key verification failed", "the host key is unknown or has changed",
-     "run ssh HOST once by hand and compare the key"),
-    ("permission denied (", "the login was refused", "check user, keys and agent (ssh-add -l)"),
-    ("too many authentication failures", "the login was refused: too many keys were offered",
-     "set identity_files: for this host"),
-)  # fmt: skip
-_UNREACHABLE = (
-    "could not resolve", "connection refused", "timed out", "no route to host",
-    "network is unreachable", "connection closed by", "connection reset by",
-)  # fmt: skip
-"""What the system's ssh says, in small letters."""
-
-
-def start_error(host: str, said: str, everything: str) -> HostError:
-    """Why the agent's command ended before it could speak, from its last and all its words."""
-    low = everything.lower()
-    for words, message, hint in _SSH_SAYS:
-        if words in low:
-            return AuthError(message, place=host, hint=hint)
-    if any(words in low for words in _UNREACHABLE):
-        return HostError(said.removeprefix("ssh: "), place=host)
-    if "specops: python" in low:
-        return AgentError(
-            said.removeprefix("specops: "), place=host, hint="set python: for this host"
-        )
-    if "not found" in low or "no such file" in low or "unknown command" in low:
-        return NoPython(f"no python there: {said}", place=host, hint="set python: for this host")
-    if "not available" in low or "nologin" in low:
-        hint = "give the account a shell, or name another one with user:"
-        return AgentError(f"the account may not run commands: {said}", place=host, hint=hint)
-    hint = f"does python3 run there? python: names another one; specops doctor {host} looks closer"
-    message = f"the agent could not start{': ' + said if said else ''}"
-    return AgentError(message, place=host, hint=hint)

@@ -12,9 +12,10 @@ import pytest
 from console.errors import HostError, UsageError
 from console.logs.localtail import tail
 from console.remote import Cursor, LogChunk, LogSource
+from console.screens.help import Help
 from console.screens.log import LogScreen
 from tests.functional.console import fake
-from tests.functional.console.steps import settle, text, wait_for
+from tests.functional.console.steps import seen, settle, text, wait_for
 from tests.unit.logstore.test_groups import START, report
 from widgets.log_view import LogView
 
@@ -56,6 +57,42 @@ async def test_gaps_events_and_a_lost_host_are_visible_lines() -> None:
         assert "log rotated" in shown
         await actions.queue.put(HostError("no answer in 5 s", place="ct129"))
         await wait_for(pilot, lambda: "log lost: ct129: no answer in 5 s" in text(app), "loss")
+
+
+class Counting(fake.FakeActions):
+    """Counts who reads a log now."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reading: list[int | None] = []
+
+    async def tail(
+        self, host: str, source: LogSource, *, last_lines: int | None = None
+    ) -> AsyncIterator[LogChunk]:
+        self.reading.append(last_lines)
+        try:
+            yield LogChunk(b"the newest line\n", Cursor())
+            await asyncio.Event().wait()
+        finally:
+            self.reading.remove(last_lines)
+
+
+async def test_a_log_out_of_sight_is_not_read() -> None:
+    actions = Counting()
+    app, *_ = fake.app(actions=actions)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await wait_for(pilot, lambda: "the newest line" in text(app), "the peek")
+        (peek,) = actions.reading
+        await pilot.press("question_mark")
+        await seen(pilot, Help)
+        assert actions.reading == [peek]  # a dialog leaves it in sight
+        await pilot.press("escape", "g", "l")
+        await wait_for(pilot, lambda: actions.reading == [None], "only the log screen reads")
+        await pilot.press("escape")
+        assert "the newest line" in text(app)  # what it showed is there at once
+        await wait_for(pilot, lambda: actions.reading == [peek], "the peek reads again")
+        await wait_for(pilot, lambda: text(app).count("the newest line") == 1, "once")
 
 
 async def test_a_bar_redraws_one_line_and_paused_stays_where_it_is() -> None:

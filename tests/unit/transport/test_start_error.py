@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from console.errors import AgentError, AuthError, HostError
-from console.transport.client import start_error
+from console.transport.said import start_error
 
 
 @pytest.mark.parametrize(
