@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import httpx
 
@@ -30,18 +29,10 @@ from console.model import (
 from console.phases import Learned, learn, limit_s
 from console.remote import Cursor, ExitStatus, FileStat, LogSource, Remote
 from console.watch import probe
-from console.watch.attribution import Found, find
-from console.watch.observed import Tokens
-from console.zombies import Attempt, Probe
+from console.watch.asking import Asking
+from console.watch.attribution import find
+from console.zombies import Probe
 from console.zombies.stillness import Stillness
-
-METRICS_EVERY_S = 2.0
-GENERATE_EVERY_S = 20.0
-"""A server that was ready and does not answer is asked for a token so often, for the verdict."""
-JUST_NOW_S = 5.0
-SHORT_S = 0.5
-HEALTH_EVERY_S = 10.0
-"""SGLang makes a token for every /health, so it is not asked more often than needed."""
 
 NEWS_S = 5.0
 """For so long after a failure was first read, more of its log is judged as it comes."""
@@ -51,31 +42,18 @@ DIAGNOSE_SHARE = 20
 """A log that is long to judge and goes on growing is judged for a twentieth of the time."""
 
 
-class Eye:
-    """What is remembered of one server between looks.
-
-    ``generates``: its health is asked of /health_generate, because its /health does not generate.
-    """
+class Eye(Asking):
+    """What is remembered of one server between looks: its answers, its log, why it failed."""
 
     def __init__(self, server: Server) -> None:
-        self.server = server
-        self.found = Found("nothing", None)
+        super().__init__(server)
         self.follower: LogFollower | None = None
-        self.health = Health.NONE
-        self.generates = False
-        self._health_at = 0.0
-        self._failed_at = -1e9
-        self.attempts: tuple[Attempt, ...] = ()
-        self.metrics: probe.Metrics | None = None
         self.learned: Mapping[Phase, Learned] = {}
         self.diagnosis: Diagnosis | None = None
         self._diagnosed: tuple[LogSource, Cursor | None] | None = None
         self._diagnose_at = 0.0
         self._told: tuple[int, Phase | None] = (0, None)
         self._told_at = 0.0
-        self.tokens: Tokens | None = None
-        self._asking: dict[str, asyncio.Task[None]] = {}
-        self._asked_at: dict[str, float] = {}
 
     async def look(
         self,
@@ -96,7 +74,8 @@ class Eye:
         own = [r for r in runs if r.server == self.server.name and r.phases]
         self.learned = learn([spans_of(r) for r in own])
         await self._read_log(remote, snapshot.time)
-        await self._ask(client, snapshot, wait_s, front_s or wait_s, deep)
+        told = self.follower.phase if self.follower else None
+        await self.ask(client, snapshot, told, wait_s, front_s or wait_s, deep=deep)
         phase = self._phase()
         if phase is Phase.FAILED:
             await self._diagnose(remote)
@@ -139,112 +118,6 @@ class Eye:
         if told != self._told:
             self._told, self._told_at = told, time.monotonic()
         return time.monotonic() - self._told_at < NEWS_S
-
-    # ---- probes
-
-    async def _ask(
-        self,
-        client: httpx.AsyncClient,
-        snapshot: Snapshot,
-        wait_s: float,
-        front_s: float,
-        deep: bool,
-    ) -> None:
-        if not self.found.alive:
-            self.health, self.metrics, self.attempts = Health.NONE, None, ()
-            self._cancel()
-            return
-        if self.server.port not in snapshot.listening:
-            self.health = Health.REFUSED if snapshot.ports_known else Health.UNKNOWN
-            self.metrics = None
-            self._cancel()
-            return
-        self._start("health", self._ask_health(client), HEALTH_EVERY_S if wait_s <= 0 else 0.0)
-        self._start(
-            "metrics", self._ask_metrics(client, snapshot), METRICS_EVERY_S if wait_s <= 0 else 0.0
-        )
-        if time.monotonic() - self._failed_at < JUST_NOW_S:
-            wait_s = min(wait_s, SHORT_S)  # a token was waited for in vain up to now
-        told = self.follower.phase if self.follower else None
-        silent = self.health in (Health.TIMEOUT, Health.UNAVAILABLE, Health.UNKNOWN)
-        if deep or (wait_s <= 0 and told is Phase.READY and silent and self._asked_at):
-            every_s = 0.0 if deep else GENERATE_EVERY_S
-            self._start("generate", self._ask_generate(client, snapshot), every_s)
-        if wait_s > 0 and self._asking:
-            pending = [t for name, t in self._asking.items() if name != "generate"]
-            if pending:
-                await _wait(pending, wait_s, min(front_s, wait_s))
-            if "health" in self._asking and self.health is not Health.OK:
-                self.health = Health.TIMEOUT  # no answer yet: hung, or busy with a long prefill
-
-    def _start(self, name: str, question: Coroutine[Any, Any, None], every_s: float) -> None:
-        """Ask once more unless the last question is still open or was asked just now."""
-        now = time.monotonic()
-        if name in self._asking or now - self._asked_at.get(name, -1e9) < every_s:
-            question.close()
-            return
-        self._asked_at[name] = now
-        task = asyncio.ensure_future(question)
-        self._asking[name] = task
-        task.add_done_callback(lambda done: self._ended(name, done))
-
-    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
-        if self._asking.get(name) is task:
-            del self._asking[name]
-        if not task.cancelled():
-            task.exception()  # a lost link is reported by the snapshot that follows
-
-    def _cancel(self) -> None:
-        for task in self._asking.values():
-            task.cancel()
-        self._asking.clear()
-
-    async def _ask_health(self, client: httpx.AsyncClient) -> None:
-        path = "/health_generate" if self.generates else "/health"
-        self.health = await probe.health(client, probe.address(self.server), path)
-        self._health_at = time.monotonic()
-
-    async def _ask_metrics(self, client: httpx.AsyncClient, snapshot: Snapshot) -> None:
-        self.metrics = await probe.metrics(client, probe.address(self.server))
-        total = self.metrics.tokens_total if self.metrics else None
-        if total is None:
-            self.tokens = None
-            return
-        run_id = self.found.run.run_id if self.found.run else None
-        known = self.tokens if self.tokens and self.tokens.run_id == run_id else None
-        if known is None or known.total != total:
-            self.tokens = Tokens(run_id, total, snapshot.time, moved=known is not None)
-
-    async def _ask_generate(self, client: httpx.AsyncClient, snapshot: Snapshot) -> None:
-        began, waited = snapshot.time, time.monotonic()
-        answer = await probe.health(client, probe.address(self.server), "/health_generate")
-        attempt = Attempt(began, time.monotonic() - waited, answer)
-        self.attempts = (*self.attempts, attempt)[-4:]
-        if attempt.failed:
-            self._failed_at = time.monotonic()
-        if attempt.failed and self.health is Health.OK and self._health_at >= waited:
-            # /health says 200 beside it: it is set not to generate and proves nothing here.
-            self.generates, self.health = True, answer
-
-    def hangs(self) -> bool:
-        """Whether a generate probe is still without an answer, or the last one got none."""
-        return "generate" in self._asking or bool(
-            self.attempts and self.attempts[-1].answer is not Health.OK
-        )
-
-    async def second(self, client: httpx.AsyncClient, snapshot: Snapshot) -> None:
-        """One more generate probe, beside an open one."""
-        await self._ask_generate(client, snapshot)
-
-    async def settle(self, timeout_s: float) -> None:
-        """Wait for open generate probes."""
-        open_ = [t for name, t in self._asking.items() if name == "generate"]
-        if open_:
-            await asyncio.wait(open_, timeout=timeout_s)
-
-    def close(self) -> None:
-        """End open probes."""
-        self._cancel()
 
     # ---- verdict
 
@@ -353,13 +226,6 @@ class Eye:
             running_requests=self.metrics.running if self.metrics else None,
             still_s=still.still_s([p.id for p in self.found.processes], now),
         )
-
-
-async def _wait(asked: Sequence[asyncio.Task[None]], wait_s: float, front_s: float) -> None:
-    """Until all are answered, ``wait_s`` at most, or ``front_s`` where not one is."""
-    done, left = await asyncio.wait(asked, timeout=front_s, return_when=asyncio.FIRST_COMPLETED)
-    if done and left:
-        await asyncio.wait(left, timeout=wait_s)
 
 
 def ending(status: ExitStatus | None) -> str:
