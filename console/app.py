@@ -1,117 +1,109 @@
 """The terminal application: holds what is shown, goes from place to place, never blocks.
 
-Nothing heavy is imported before the first paint: screens other than the fleet when they are opened,
-connections after the fleet is drawn.
+Nothing but Textual and the frame is imported before the first paint; see
+:mod:`console.screens.opening` for what comes after it, and how.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
-import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from textual import events
+from textual._styles_cache import StylesCache
 from textual.app import App, SystemCommand
+from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
-from textual.events import Event, Key
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 
 from console import styles
-from console.config import Config
-from console.config.presets import Presets, load_presets
 from console.driver import TerminalDriver
 from console.errors import SpecopsError
 from console.keys import KeyMap
-from console.logs.turns import TURNS
-from console.model import HostView
 from console.notices import Notice, Notices
 from console.screens.base import Place, keyed
-from console.screens.benching import Benching
-from console.screens.commands import CommandLine
-from console.screens.doing import Doing
 from console.screens.keyboard import Keyboard
-from console.screens.places import Places
-from console.screens.ports import ActionsPort, FleetPort, Player
-from console.screens.prompts import ScreenPrompts
-from console.screens.reloading import Reloading
-from console.terminal import leave_on_signals
-from console.watch.trend import Sample, Trends
-from widgets.fleet import memory_share, utilization
-from widgets.words import safe
+from console.screens.opening import Beginning, Opening, Prepared
+from console.terminal import collect_again, leave_on_signals
 
-Opener = Callable[[ScreenPrompts], Awaitable[tuple[FleetPort, ActionsPort]]]
-"""Makes the connections; called after the first paint, may import what it likes."""
-
-SETTLED_S = 5.0
-"""When all is loaded it is left out of garbage collections: each held the screen for 45 ms."""
-SWITCH_S = 0.0005
-"""A thread that diagnoses gets the interpreter at each of the dozens of turns between a key and its
-drawing; by default it would keep it for 5 ms each time."""
-REDRAW_S = 0.5
-"""How often new values are drawn; keys are drawn at once."""
+if TYPE_CHECKING:
+    from console.config import Config
+    from console.config.presets import Presets
+    from console.model import HostView
+    from console.screens.benching import Benching
+    from console.screens.commands import CommandLine
+    from console.screens.doing import Doing
+    from console.screens.opening import Opener
+    from console.screens.places import Places
+    from console.screens.ports import ActionsPort, FleetPort, Player
+    from console.screens.reloading import Reloading
+    from console.watch.trend import Trends
 
 
 class SpecopsApp(App[None], inherit_bindings=False):
-    """The console over a configuration and what :data:`Opener` gives it."""
+    """The console over what ``prepare`` reads, which is called after the first paint."""
 
     TITLE = "specops"
     CSS = styles.sheet()
     BINDINGS: ClassVar[list[BindingType]] = [("ctrl+c", "interrupt", "")]
     COMMAND_PALETTE_BINDING = "f3"
 
+    # There once hosts.yaml is read: see Beginning.
+    config: Config
+    lines: CommandLine
+    benching: Benching
+    doing: Doing
+    places: Places
+    reloading: Reloading
+    trends: Trends
+
     def __init__(
         self,
-        config: Config,
-        opener: Opener,
+        prepare: Callable[[], Prepared],
         *,
         read_only: bool = False,
         label: str = "",
         hosts_file: Path | None = None,
         clock: Callable[[], float] = time.time,
-        player: Player | None = None,
-        first_run: bool = False,
     ) -> None:
         # With NO_COLOR nothing is translated to greys: no colour is sent at all.
         super().__init__(TerminalDriver, ansi_color=True if "NO_COLOR" in os.environ else None)
-        self.config = config
         self.read_only = read_only
-        self._label = label
-        self.player = player
         self.hosts_file = hosts_file
-        self.first_run = first_run
-        self.now = player.now if player else clock
-        self.keys = self._key_map(config)
+        self.now = clock
+        self.keys = KeyMap.make(read_only=read_only)
         self.views: dict[str, HostView] = {}
         self.notices = Notices()
-        self.trends = Trends()
-        self.keyboard = Keyboard(self)
-        self.lines = CommandLine(self)
-        self.doing = Doing(self)
-        self.benching = Benching(self)
-        self.places = Places(self)
-        self.reloading = Reloading(self)
         self.fleet: FleetPort | None = None
         self.actions: ActionsPort | None = None
         self.opened = asyncio.Event()
-        self._opener = opener
+        self.player: Player | None = None
+        self.file = ""
+        self.first_run = False
+        self.failure: SpecopsError | None = None
+        """Why the console could not be opened at all."""
+        self._label = label
+        self.keyboard = Keyboard(self)
+        self.beginning = Beginning(self, prepare)
         self._dirty = False
         self._drawn_at = 0.0
         self._stamped: dict[type, type] = {}
         for theme in styles.THEMES:
             self.register_theme(theme)
-        self.theme = self._first_theme()
+        self.theme = styles.FIRST
 
     @property
     def label(self) -> str:
         """What the head says of this console: ``DEMO``, or where a recording stands."""
         return f"{self._label} {self.player.status()}" if self.player else self._label
 
-    def _key_map(self, config: Config) -> KeyMap:
+    def key_map(self, config: Config) -> KeyMap:
+        """The keys that a configuration gives this console."""
         replay = self.player is not None
         return KeyMap.make(config.keys, read_only=self.read_only, replay=replay)
 
@@ -126,46 +118,42 @@ class SpecopsApp(App[None], inherit_bindings=False):
         """Our own variables, for themes that do not know them."""
         return dict(styles.VARIABLES)
 
-    def _first_theme(self) -> str:
+    def first_theme(self) -> str:
+        """The configured theme, or one that the terminal can show."""
         few = self.no_color or self.console.color_system in (None, "standard")
         return styles.choose(self.config.theme, self.available_themes, few=few)
 
     # ---- life
 
-    async def on_event(self, event: Event) -> None:
-        """Keys one at a time: each is for what the one before it has opened."""
-        if isinstance(event, Key):
-            TURNS.key()
-        if not self.keyboard.keeps(event):
-            await super().on_event(event)
-
     def action_interrupt(self) -> None:
         """Ctrl-C where no screen takes it: in dialogs."""
         self.places.leave()
 
+    def get_default_screen(self) -> Screen[Any]:
+        """At the bottom, and alone until the fleet can be shown."""
+        return Opening()
+
+    async def on_event(self, event: events.Event) -> None:
+        """Keys one at a time: each for what the one before has opened, the first for the fleet."""
+        if self.beginning.left_by(event):
+            self.exit()
+        elif not self.keyboard.keeps(event):
+            await super().on_event(event)
+
     def on_mount(self) -> None:
-        """Draw the fleet with what the file says, then connect."""
-        from console.screens.fleet import Fleet  # noqa: PLC0415 - after the app is set up
-
-        self.views = self.reloading.views_for(self.config)
-        self.push_screen(self.made(Fleet))
-        self.keyboard.attend()
-        self.set_interval(REDRAW_S, self._tick)
-        sys.setswitchinterval(SWITCH_S)
-        self.set_timer(SETTLED_S, gc.freeze)
+        """Keys wait for the fleet from here on; a terminal that goes away ends the console."""
+        self.beginning.start()
         leave_on_signals(self.exit)
-        if self.config.note:
-            self.say(self.config.note, "warn")
-        self.call_after_refresh(self._connect)
-        if self.first_run:
-            self.call_after_refresh(self.places.wizard)
 
-    def _connect(self) -> None:
-        self.run_worker(self._open(), group="open", exit_on_error=False)
+    def connect(self, opener: Opener) -> None:
+        """Make the connections; what goes wrong with them is said, and the console stays."""
+        self.run_worker(self._connect(opener), group="open", exit_on_error=False)
 
-    async def _open(self) -> None:
+    async def _connect(self, opener: Opener) -> None:
+        from console.screens.prompts import ScreenPrompts  # noqa: PLC0415 - there with the fleet
+
         try:
-            self.fleet, self.actions = await self._opener(ScreenPrompts(self))
+            self.fleet, self.actions = await opener(ScreenPrompts(self))
             self.fleet.subscribe(self.view_changed)
             for view in self.fleet.views.values():
                 self.view_changed(view)
@@ -175,6 +163,7 @@ class SpecopsApp(App[None], inherit_bindings=False):
             self.say(str(error), "bad")
         finally:
             self.opened.set()
+            collect_again()
 
     async def on_unmount(self) -> None:
         """Close connections; the terminal is already given back when this takes its time."""
@@ -193,6 +182,9 @@ class SpecopsApp(App[None], inherit_bindings=False):
 
     def view_changed(self, view: HostView) -> None:
         """A new view of a host; drawn with the next tick."""
+        from console.watch.trend import Sample  # noqa: PLC0415 - fetched by now
+        from widgets.fleet import memory_share, utilization  # noqa: PLC0415
+
         name = view.host.name
         if name not in self.config.hosts:
             return  # the last word of a host that hosts.yaml no longer has
@@ -206,7 +198,10 @@ class SpecopsApp(App[None], inherit_bindings=False):
             sample = Sample(view.seen_at, share, busy, state.throughput_tok_s, state.accept_length)
             self.trends.add(f"{name}/{state.name}", sample)
 
-    def _tick(self) -> None:
+    def tick(self) -> None:
+        """Draw what is new; once a second in any case, because ages grow."""
+        if not self.is_running:  # leaving: screens lose their widgets before timers end
+            return
         now = time.monotonic()
         if not self._dirty and now - self._drawn_at < 1.0:
             return
@@ -228,6 +223,8 @@ class SpecopsApp(App[None], inherit_bindings=False):
 
     def presets(self) -> Presets:
         """All presets, read from disk now: a file edited meanwhile counts."""
+        from console.config.presets import load_presets  # noqa: PLC0415 - only when asked for
+
         return load_presets(self.hosts_file)
 
     def configure(self, config: Config) -> None:
@@ -236,13 +233,13 @@ class SpecopsApp(App[None], inherit_bindings=False):
         Raises:
             ConfigError: keys that clash; nothing is changed then.
         """
-        keys = self._key_map(config)
+        keys = self.key_map(config)
         if keys != self.keys:
             self.keys = keys
             self._stamped.clear()
         former, self.config = self.config, config
         if config.theme != former.theme:
-            self.theme = self._first_theme()
+            self.theme = self.first_theme()
         self.views = self.reloading.views_for(config)
         if self.fleet is not None:
             self.fleet.configure(config)
@@ -252,12 +249,16 @@ class SpecopsApp(App[None], inherit_bindings=False):
 
     def say(self, text: str, role: str = "plain") -> None:
         """One line for the operator, kept in the history; whatever is in it, it is inert."""
+        from widgets.words import safe  # noqa: PLC0415 - fetched by now
+
         self.notices.add(Notice(self.now(), safe(text), role))
         if self.is_running and isinstance(self.screen, Place) and self.screen.drawable:
             self.screen.show_notice()
 
     def alert(self, text: str) -> None:
         """Bell and desktop notification (OSC 9), as configured."""
+        from widgets.words import safe  # noqa: PLC0415 - fetched by now
+
         driver = self._driver
         if self.config.notify.bell:
             self.bell()
@@ -277,6 +278,15 @@ class SpecopsApp(App[None], inherit_bindings=False):
     def propose(self, action: str, host: str | None, server: str | None, **options: Any) -> None:
         """Show the plan of an action."""
         self.doing.propose(action, host, server, options)
+
+    def pop_screen(self) -> AwaitComplete:
+        """Close a screen, and let go of what was drawn on it.
+
+        Textual's cache of backgrounds has the drawn lines of 1,024 widgets in its keys: closed ones
+        would stay in memory, and each full garbage collection would hold the screen for 100 ms.
+        """
+        StylesCache.get_inner_outer.cache_clear()
+        return super().pop_screen()
 
     def made(self, screen: type[Any], *args: Any, **kwargs: Any) -> Any:
         """A screen with the bindings of the table."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import sys
 from collections.abc import Callable
@@ -13,9 +14,7 @@ from typing import TYPE_CHECKING
 from console.errors import UsageError
 
 if TYPE_CHECKING:
-    from console.app import Opener
-    from console.config import Config
-    from console.screens.ports import Player
+    from console.screens.opening import Prepared
 
 
 def leave_on_signals(leave: Callable[[], None]) -> None:
@@ -27,33 +26,42 @@ def leave_on_signals(leave: Callable[[], None]) -> None:
             loop.add_signal_handler(number, leave)
 
 
+def collect_again() -> None:
+    """Everything is imported: collect garbage from now on, but never look through all that again.
+
+    Imports make objects that stay; collecting among them costs a tenth of the way to the first
+    frame, and later some 50 ms at a time, on the loop.
+    """
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
+
+
 def run(
-    config: Config,
-    opener: Opener,
+    prepare: Callable[[], Prepared],
     *,
     read_only: bool = False,
     label: str = "",
     hosts_file: Path | None = None,
-    player: Player | None = None,
-    first_run: bool = False,
 ) -> int:
     """Run the console in this terminal until the operator leaves; returns the exit code.
 
-    ``label`` is shown in the head line (``DEMO``, ``REPLAY``); ``hosts_file`` is an explicit
-    hosts.yaml, beside which presets are kept; ``player`` is the recording that is shown;
-    ``first_run`` asks which hosts there are.
+    ``prepare`` reads hosts.yaml, in a thread after the first paint; ``label`` is shown in the head
+    line (``DEMO``, ``REPLAY``); ``hosts_file`` is an explicit hosts.yaml, beside which presets are
+    kept.
 
     Raises:
         UsageError: there is no terminal to draw on.
+        SpecopsError: what ``prepare`` raised; the terminal is given back.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
         # Textual draws on stderr: a redirected one would be a blank screen and a file of escapes.
         raise UsageError("the console needs a terminal", hint="specops status prints instead")
+    gc.disable()
     from console.app import SpecopsApp  # noqa: PLC0415 - Textual, only when there is a terminal
 
-    app = SpecopsApp(
-        config, opener, read_only=read_only, label=label, hosts_file=hosts_file, player=player,
-        first_run=first_run,
-    )  # fmt: skip
+    app = SpecopsApp(prepare, read_only=read_only, label=label, hosts_file=hosts_file)
     app.run()
+    if app.failure is not None:
+        raise app.failure
     return app.return_code or 0

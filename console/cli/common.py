@@ -16,11 +16,11 @@ import click
 
 from console.cli.output import warn
 from console.errors import AgentError, AuthError, HostError, Refused, SpecopsError, UsageError
-from console.model import Host, HostState
 
 if TYPE_CHECKING:
     from console.config import Config
     from console.config.presets import Presets
+    from console.model import Host, HostState
     from console.remote import Remote
 
 T = TypeVar("T")
@@ -34,8 +34,8 @@ class Cli:
     demo: bool = False
     json: bool = False
 
-    def config(self) -> Config:
-        """The hosts.yaml in use; says on stderr why a nearer one was passed over.
+    def config(self, *, quiet: bool = False) -> Config:
+        """The hosts.yaml in use; says on stderr why a nearer one was passed over, unless quiet.
 
         Raises:
             ConfigError: it cannot be used.
@@ -43,7 +43,7 @@ class Cli:
         from console.config import load, shipped_hosts
 
         config = load(shipped_hosts() if self.demo else self.hosts)
-        if config.note:
+        if config.note and not quiet:
             warn(config.note, head="specops")
         return config
 
@@ -132,6 +132,8 @@ class Answer(Generic[T]):
     @property
     def state(self) -> HostState:
         """The host's state in the contract's words."""
+        from console.model import HostState
+
         if self.error is None:
             return HostState.OK
         return state_of(self.error)
@@ -139,6 +141,8 @@ class Answer(Generic[T]):
 
 def state_of(error: SpecopsError) -> HostState:
     """The state of a host that gave this error."""
+    from console.model import HostState
+
     if isinstance(error, AuthError):
         return HostState.AUTH_FAILED
     if isinstance(error, AgentError):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from console.errors import SpecopsError
-from console.text import clean
 
 STYLES: Mapping[str, str] = {
     "bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36",
@@ -57,6 +54,8 @@ def _write(stream: TextIO, text: str) -> None:
 
 def print_json(document: Mapping[str, Any]) -> None:
     """One document on stdout, with the schema first."""
+    import json
+
     from console.model import SCHEMA  # the dataclasses cost a third of what --help may
 
     body = {"schema": SCHEMA, **document}
@@ -67,6 +66,8 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 def error_document(error: SpecopsError) -> dict[str, Any]:
     """An error as the contract shapes it."""
+    from console.text import clean
+
     return {
         "error": {
             "code": error.code,
@@ -135,6 +136,8 @@ def cells(text: str) -> int:
     """Columns that a text takes on a terminal."""
     if text.isascii():
         return len(text)
+    import unicodedata
+
     total = 0
     for char in text:
         if not unicodedata.combining(char):

@@ -20,7 +20,6 @@ from console.cli.output import (
     warn,
 )
 from console.errors import ActionFailed, SpecopsError, UsageError
-from console.text import clean
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "console": ("terminal", "Open the terminal app."),
@@ -159,6 +158,8 @@ def _help_hint(error: click.ClickException) -> str:
 
 def _fail(argv: Sequence[str], error: SpecopsError) -> int:
     """One clear line on stderr; with --json also the error document on stdout."""
+    from console.text import clean
+
     try:
         if "--json" in argv:
             print_json(error_document(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from console.config import Config
     from console.config.presets import Presets
     from console.history.recording import Recorder
+    from console.screens.opening import Prepared
     from console.screens.ports import ActionsPort, FleetPort
     from console.screens.prompts import ScreenPrompts
 
@@ -39,24 +41,43 @@ def console(cli: Cli, read_only: bool, replay: Path | None, record: Path | None)
         replay = bundled_recording()
     if replay is not None:
         return _replay(cli, replay)
-    from console.config import shipped_hosts
     from console.terminal import run
 
-    config, presets = cli.config(), cli.presets()
-    recorder = _recorder(record)
-
-    async def opener(prompts: ScreenPrompts) -> tuple[FleetPort, ActionsPort]:
-        return _connect(config, presets, prompts, read_only, recorder)
-
-    label = "  ".join(["DEMO"] * cli.demo + ["REC"] * (recorder is not None))
+    recorders: list[Recorder] = []
+    label = "  ".join(["DEMO"] * cli.demo + ["REC"] * (record is not None))
     try:
         return run(
-            config, opener, read_only=read_only, label=label, hosts_file=cli.hosts,
-            first_run=not cli.demo and config.path == shipped_hosts(),
+            lambda: _prepare(cli, read_only, record, recorders),
+            read_only=read_only, label=label, hosts_file=cli.hosts,
         )  # fmt: skip
     finally:
-        if recorder is not None:
+        for recorder in recorders:
             recorder.close()
+
+
+def _prepare(cli: Cli, read_only: bool, record: Path | None, recorders: list[Recorder]) -> Prepared:
+    """Read what the console is opened over; runs in a thread of it, so nothing may be printed."""
+    from console.config import shipped_hosts
+    from console.screens.opening import Prepared
+
+    config, presets = cli.config(quiet=True), cli.presets()
+    if record is not None:
+        from console.history.recording import Recorder
+
+        recorders.append(Recorder(record))
+
+    async def opener(prompts: ScreenPrompts) -> tuple[FleetPort, ActionsPort]:
+        await asyncio.to_thread(_import_connections)
+        return _connect(config, presets, prompts, read_only, *recorders)
+
+    first_run = not cli.demo and config.path == shipped_hosts()
+    return Prepared(config, opener, first_run=first_run)
+
+
+def _import_connections() -> None:
+    """They bring asyncssh and httpx: longer to import than everything else together."""
+    import console.planning.operations
+    import console.watch.fleet  # noqa: F401
 
 
 def _connect(
@@ -64,7 +85,7 @@ def _connect(
     presets: Presets,
     prompts: ScreenPrompts,
     read_only: bool,
-    recorder: Recorder | None,
+    recorder: Recorder | None = None,
 ) -> tuple[FleetPort, ActionsPort]:
     from console.planning.operations import Operations
     from console.watch.fleet import Fleet
@@ -78,32 +99,24 @@ def _connect(
     return fleet, Recorded(recorder, fleet, config, presets)
 
 
-def _recorder(path: Path | None) -> Recorder | None:
-    if path is None:
-        return None
-    from console.history.recording import Recorder
-
-    return Recorder(path)
-
-
 def _replay(cli: Cli, path: Path) -> int:
-    from console.history.replay import Replay
     from console.terminal import run
 
-    played = Replay(path)
-    config = replace(cli.config(), path=path, hosts=played.hosts(), servers={}, note="")
+    def prepare() -> Prepared:
+        from console.history.replay import Replay
+        from console.screens.opening import Prepared
 
-    async def opener(_prompts: ScreenPrompts) -> tuple[FleetPort, ActionsPort]:
-        return played, played
+        played = Replay(path)
+        hosts = played.hosts()
+        config = replace(cli.config(quiet=True), path=path, hosts=hosts, servers={}, note="")
 
-    return run(
-        config,
-        opener,
-        read_only=True,
-        label="DEMO REPLAY" if cli.demo else "REPLAY",
-        hosts_file=cli.hosts,
-        player=played,
-    )
+        async def opener(_prompts: ScreenPrompts) -> tuple[FleetPort, ActionsPort]:
+            return played, played
+
+        return Prepared(config, opener, played)
+
+    label = "DEMO REPLAY" if cli.demo else "REPLAY"
+    return run(prepare, read_only=True, label=label, hosts_file=cli.hosts)
 
 
 def bundled_recording() -> Path:

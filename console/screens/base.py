@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Any, ClassVar, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -19,15 +19,14 @@ from textual.widgets import Input
 
 from console.errors import SpecopsError
 from console.keys import KeyMap, key_name
-from console.model import HostView, ServerState
-from console.screens.completing import complete, hint
 from console.screens.playing import Playing
 from console.screens.standing import stands
 from widgets.keybar import KeyBar
 from widgets.paint import Line, Lines, fit, line, width_of, wrap
-from widgets.prompt import Prompt
-from widgets.table import cell
-from widgets.words import safe
+
+if TYPE_CHECKING:
+    from console.model import HostView, ServerState
+    from widgets.prompt import Prompt
 
 LEAST = (60, 15)
 """Columns and rows below which a plain notice stands in place of broken tables."""
@@ -159,7 +158,7 @@ class Place(Playing):
         left = f" {self.crumbs()}"
         flags = [flag for flag, on in (("READ-ONLY", app.read_only), (app.label, app.label)) if on]
         clock = time.strftime("%H:%M:%S", time.localtime(app.now()))
-        file = [] if app.player else [app.config.path.name]
+        file = [app.file] if app.file else []
         right = " " + "  ".join([*flags, clock, *file]) + " "
         room = max(0, self.size.width - width_of(right))
         name = ("specops", "strong")
@@ -209,6 +208,11 @@ class Place(Playing):
 
     def _show_hint(self, text: str) -> None:
         """The words that may come next, as many as fit; of a single one what it does."""
+        # A line is being typed: the words of hosts and commands are there by now.
+        from console.screens.completing import hint  # noqa: PLC0415
+        from widgets.table import cell  # noqa: PLC0415
+        from widgets.words import safe  # noqa: PLC0415
+
         offers = hint(self.specops, text)
         spans: Line = line((" : ", "key"))
         if len(offers) == 1:
@@ -248,6 +252,9 @@ class Place(Playing):
 
     def action_command(self) -> None:
         """``:``."""
+        from console.screens.completing import complete  # noqa: PLC0415 - not for the first frame
+        from widgets.prompt import Prompt  # noqa: PLC0415
+
         app = self.specops
         self.ask(Prompt(":", value="", placeholder="any command; Tab completes, ↑ recalls",
                         history=app.lines.history(":"),

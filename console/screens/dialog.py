@@ -13,7 +13,6 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 
 from widgets.paint import Line, Lines, line
-from widgets.words import safe
 
 if TYPE_CHECKING:
     from console.app import SpecopsApp
@@ -40,6 +39,8 @@ class Dialog(ModalScreen[ResultT]):
 
     def compose(self) -> ComposeResult:
         """The box."""
+        from widgets.words import safe  # noqa: PLC0415 - not for the first frame
+
         box = Container(*self.body(), Foot(id="buttons"), id="box")
         box.border_title = safe(self.heading()).replace("[", r"\[")
         yield box

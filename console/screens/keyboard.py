@@ -17,6 +17,7 @@ from textual.events import Event, Key, Paste
 from textual.message_pump import MessagePump
 from textual.worker import Worker, WorkerCancelled, WorkerFailed
 
+from console.logs.turns import TURNS
 from console.screens.dialog import Dialog
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Keyboard:
         """Whether this event is not for the application now: it waits its turn, or was refused."""
         if not isinstance(event, Key | Paste) or event.is_forwarded:
             return False
+        TURNS.key()
         if event is not self._due:
             typed = self._as_typed(event)
             if self._busy or typed != [event]:

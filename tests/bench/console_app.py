@@ -2,14 +2,20 @@
 
 ``bare``: a Textual application with one line. ``fleet N``: the console over N hosts of 8 GPUs whose
 values all change once a second. ``flood``: the same with a log of 5,000 lines a second beside it.
+``watched N FILE``: as ``fleet``, with its event loop timed from inside, the result in the file.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import gc
+import json
 import sys
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 
 def bare() -> None:
@@ -24,14 +30,64 @@ def bare() -> None:
     Bare().run()
 
 
-def fleet(count: int, flood: bool) -> None:
+START_S = 5.0
+TICK_S = 0.005
+
+
+class Loop:
+    """Times the event loop: how late a timer comes, and how long single steps take."""
+
+    def __init__(self) -> None:
+        self.begun = time.monotonic()
+        self.late: dict[str, list[float]] = {"start": [], "minute": []}
+        self.steps: dict[str, list[tuple[float, float]]] = {"start": [(0, 0)], "minute": [(0, 0)]}
+
+    @property
+    def part(self) -> str:
+        """The start has a line of its own."""
+        return "start" if time.monotonic() - self.begun < START_S else "minute"
+
+    def time_steps(self) -> None:
+        """Every callback of every loop of this process."""
+        run = asyncio.Handle._run
+
+        def timed(handle: asyncio.Handle) -> None:
+            wall, cpu = time.monotonic(), time.thread_time()
+            run(handle)
+            self.steps[self.part].append((time.monotonic() - wall, time.thread_time() - cpu))
+
+        asyncio.Handle._run = timed  # type: ignore[method-assign, assignment]
+
+    async def tick(self) -> None:
+        """A timer of five milliseconds, and how late it was."""
+        while True:
+            due = time.monotonic() + TICK_S
+            await asyncio.sleep(TICK_S)
+            self.late[self.part].append(time.monotonic() - due)
+
+    def write(self, path: str) -> None:
+        """Milliseconds, as JSON."""
+        found = {}
+        for part, late in self.late.items():
+            late.sort()
+            found[part] = {
+                "p999": 1000 * late[int(len(late) * 0.999)],
+                "max": 1000 * late[-1],
+                "step": 1000 * max(self.steps[part])[0],
+                "step_cpu": 1000 * max(cpu for _, cpu in self.steps[part]),
+            }
+        Path(path).write_text(json.dumps(found), encoding="utf-8")
+
+
+def fleet(count: int, flood: bool, report: str = "") -> None:
     """The console over made-up hosts."""
+    gc.disable()  # as console.terminal.run does; the console collects again once it is open
     import random
-    import time
 
     from console.app import SpecopsApp
     from console.model import Host, HostState, HostView
     from console.remote import Cursor, LogChunk, LogSource
+    from console.screens.opening import Prepared
     from tests.functional.console import fake
 
     rng = random.Random(7)
@@ -57,7 +113,9 @@ def fleet(count: int, flood: bool) -> None:
             line = b"[2026-11-29 05:58:14 TP0] Decode batch. #running-req: 8, gen throughput: 812\n"
             while True:
                 yield LogChunk(line * 250, Cursor())
-                await asyncio.sleep(0.05 if flood else 3600)
+                if not flood:
+                    await self.more.wait()
+                await asyncio.sleep(0.05)
 
     def one(name: str) -> HostView:
         assert model.snapshot is not None
@@ -81,7 +139,13 @@ def fleet(count: int, flood: bool) -> None:
         return made, Actions()
 
     config = replace(fake.config(), hosts={name: Host(name) for name in names}, servers={})
-    SpecopsApp(config, opener).run()
+    app = SpecopsApp(lambda: Prepared(config, opener))
+    if report:
+        loop = Loop()
+        loop.time_steps()
+        atexit.register(loop.write, report)
+        app.call_later(lambda: app.run_worker(loop.tick(), group="watch"))
+    app.run()
 
 
 if __name__ == "__main__":
@@ -89,4 +153,5 @@ if __name__ == "__main__":
     if mode == "bare":
         bare()
     else:
-        fleet(int(sys.argv[2]), flood=mode == "flood")
+        report = sys.argv[3] if mode == "watched" else ""
+        fleet(int(sys.argv[2]), flood=mode == "flood", report=report)

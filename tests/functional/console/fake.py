@@ -48,6 +48,7 @@ from console.model import (
 )
 from console.planning.measuring import Load
 from console.remote import Cursor, LogChunk, LogSource
+from console.screens.opening import Prepared
 from console.screens.ports import ActionsPort, FleetPort, Output
 from console.screens.prompts import ScreenPrompts
 
@@ -324,5 +325,6 @@ def app(
     async def opener(prompts: ScreenPrompts) -> tuple[FleetPort, ActionsPort]:
         return fleet, actions
 
-    made = options.pop("config", None) or config()
-    return SpecopsApp(made, opener, clock=lambda: NOW, **options), fleet, actions
+    first_run = options.pop("first_run", False)
+    prepared = Prepared(options.pop("config", None) or config(), opener, first_run=first_run)
+    return SpecopsApp(lambda: prepared, clock=lambda: NOW, **options), fleet, actions

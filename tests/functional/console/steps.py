@@ -42,7 +42,7 @@ def show(app: Any) -> None:
     """Draw now what the next tick would draw."""
     app._drawn_at = 0.0
     app._dirty = True
-    app._tick()
+    app.tick()
 
 
 async def wait_for(pilot: Pilot[None], condition: Any, what: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from console import app as app_module
+from console.screens import opening
 from tests.functional.console import fake
 from tests.functional.console.steps import settle
 
@@ -35,7 +35,7 @@ async def test_places_closed_while_rows_move() -> None:
 async def test_the_console_closed_while_it_draws(
     turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_module, "REDRAW_S", 0.001)
+    monkeypatch.setattr(opening, "REDRAW_S", 0.001)
     app, _, _ = fake.app()
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)

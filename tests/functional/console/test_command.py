@@ -41,6 +41,7 @@ def test_every_command_of_the_command_line_is_known() -> None:
 )
 def test_what_a_line_may_go_on_to(line: str, offered: set[str], tmp_path: Path) -> None:
     app, *_ = fake.app()
+    app.config = fake.config()
     app.views.update(fake.views())
     (tmp_path / "more" / "afolder").mkdir(parents=True)
     (tmp_path / "more" / "afile").write_text("", encoding="utf-8")

@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import pytest
-
 from console.config import load
 from console.errors import ConfigError
 from console.model import Host, HostState, HostView
 from tests.functional.console import fake
-from tests.functional.console.steps import settle, text
+from tests.functional.console.steps import settle, text, wait_for
 
 GOOD = """\
 hosts:
@@ -81,6 +79,9 @@ async def test_hosts_come_and_go_with_the_file(tmp_path: Path) -> None:
         assert "new1" not in text(app)
 
 
-def test_a_theme_that_does_not_exist_is_one_error() -> None:
-    with pytest.raises(ConfigError, match="no theme 'drak'"):
-        fake.app(config=fake.config(theme="drak"))
+async def test_a_theme_that_does_not_exist_is_one_error() -> None:
+    app, *_ = fake.app(config=fake.config(theme="drak"))
+    async with app.run_test() as pilot:
+        await wait_for(pilot, lambda: app.failure is not None, "failure")
+    assert isinstance(app.failure, ConfigError)
+    assert "no theme 'drak'" in str(app.failure)

@@ -20,6 +20,7 @@ from console.history.replay import Replay
 from console.keys import REPLAY, TABLE
 from console.model import Cpu, Health, Host, HostState, HostView, Phase, ServerState, Snapshot
 from console.remote import Cursor, LogChunk, LogSource
+from console.screens.opening import Prepared
 from tests.functional.console.fake import run_of
 from widgets.words import server_word
 
@@ -72,7 +73,7 @@ def console(played: Replay) -> SpecopsApp:
         return played, played
 
     config = Config(played.path, played.hosts(), {})
-    return SpecopsApp(config, opener, read_only=True, label="REPLAY", player=played)
+    return SpecopsApp(lambda: Prepared(config, opener, played), read_only=True, label="REPLAY")
 
 
 async def test_pause_seek_and_speed(played: Replay) -> None:

@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from console.errors import UsageError
+from console.screens.opening import Prepared
 from console.terminal import run
 from tests.functional.console import fake
 from tests.functional.console.terminal import terminal
@@ -61,4 +62,4 @@ def test_no_colour_sends_no_colour() -> None:
 
 def test_without_a_terminal_it_says_so() -> None:
     with pytest.raises(UsageError, match="needs a terminal"):
-        run(fake.config(), None)  # type: ignore[arg-type]
+        run(lambda: Prepared(fake.config(), None))  # type: ignore[arg-type]

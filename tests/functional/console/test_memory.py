@@ -1,0 +1,40 @@
+"""What was closed is gone: an operator's console runs for days."""
+
+from __future__ import annotations
+
+import gc
+
+from textual._styles_cache import StylesCache
+from textual.screen import Screen
+from textual.widget import Widget
+
+from tests.functional.console import fake
+from tests.functional.console.steps import settle, wait_for
+
+
+async def test_closed_screens_and_what_was_drawn_on_them_leave_memory() -> None:
+    app, *_ = fake.app()
+    others = [*_screens(), *_caches()]  # of tests before this one, in the same process
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        for _ in range(3):
+            for keys in ("2 escape", "enter l escape escape", "4 a 1", "question_mark escape"):
+                await pilot.press(*keys.split())
+                await pilot.pause()
+        await wait_for(pilot, lambda: len(app.screen_stack) == 2, "only the fleet")
+        gc.collect()
+        known = {id(thing) for thing in (*others, *app.screen_stack)}
+        assert [cache for cache in _caches() if id(cache) not in known] == []
+        closed = [screen for screen in _screens() if id(screen) not in known]
+        assert len(closed) <= 1, "more than the one that was closed last, which Textual holds"
+
+
+def _screens() -> list[Screen[object]]:
+    return [thing for thing in gc.get_objects() if isinstance(thing, Screen)]
+
+
+def _caches() -> list[StylesCache]:
+    """Caches of drawn lines that no widget owns any more."""
+    alive = gc.get_objects()
+    owned = {id(thing._styles_cache) for thing in alive if isinstance(thing, Widget)}
+    return [t for t in alive if isinstance(t, StylesCache) and id(t) not in owned]
