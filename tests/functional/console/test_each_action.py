@@ -183,10 +183,8 @@ async def of_the_plan_at_the_cursor(desk: Desk) -> None:
 
 
 @effect("relaunch")
-async def asks_for_presets_first(desk: Desk) -> None:
+async def shows_the_plan_with_the_presets_that_it_has(desk: Desk) -> None:
     await desk.press()
-    await desk.until("with which presets?")
-    await desk.tap("enter")
     await desk.on(PlanDialog)
     assert desk.actions.planned[0][:3] == ("relaunch", "ct129", "kimi-k25")
 
