@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from console.errors import ActionFailed
 from console.model import Artefact, Hello, Host, ProcessId, Run, Snapshot, Target
 
+MOST_HITS = 10_000
+"""Lines that one search of a log brings at most."""
+
 if TYPE_CHECKING:
     import httpx
 
@@ -262,9 +265,18 @@ class Remote(Protocol):
         ...
 
     def grep(
-        self, source: LogSource, pattern: str, *, max_lines: int = 10_000, ignore_case: bool = False
+        self,
+        source: LogSource,
+        pattern: str,
+        *,
+        max_lines: int = MOST_HITS,
+        ignore_case: bool = False,
+        newest: bool = False,
     ) -> AsyncIterator[tuple[int, bytes]]:
-        """Lines that match a regular expression, searched on the host: (byte offset, line)."""
+        """Lines that match a regular expression, searched on the host: (byte offset, line).
+
+        At most ``max_lines``: the first ones, or the newest.
+        """
         ...
 
     def http(self) -> httpx.AsyncBaseTransport:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from console.errors import AgentError, AuthError, HostError, SpecopsError
 from console.model import Artefact, Hello, Host, ProcessId, Run, Snapshot, Target
 from console.remote import (
+    MOST_HITS,
     Completed,
     Cursor,
     ExitStatus,
@@ -319,7 +320,13 @@ class Session:
         )
 
     async def grep(
-        self, source: LogSource, pattern: str, *, max_lines: int = 10_000, ignore_case: bool = False
+        self,
+        source: LogSource,
+        pattern: str,
+        *,
+        max_lines: int = MOST_HITS,
+        ignore_case: bool = False,
+        newest: bool = False,
     ) -> AsyncIterator[tuple[int, bytes]]:
         """Matching lines with their byte offsets, searched on the host."""
         args = {
@@ -327,6 +334,7 @@ class Session:
             "pattern": pattern,
             "max_lines": max_lines,
             "ignore_case": ignore_case,
+            "newest": newest,
         }
         stream = await self._client.stream("grep", args)
         try:

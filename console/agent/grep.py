@@ -25,6 +25,7 @@ def grep(call: Call) -> Any:
         "pattern": call.text("pattern"),
         "ignore_case": bool(call.args.get("ignore_case")),
         "max_lines": call.number("max_lines", 10_000),
+        "newest": bool(call.args.get("newest")),
     }
     if source.get("path"):
         job["path"] = absolute(str(source["path"]))

@@ -7,7 +7,8 @@ import re
 import subprocess
 import sys
 import time
-from typing import IO, Any
+from collections import deque
+from typing import IO, Any, Deque, Tuple
 
 from console.agent import wire
 
@@ -18,10 +19,11 @@ BATCH_LINES = 200
 
 
 class Results:
-    """Gathers matches into frames that fit the wire."""
+    """Gathers matches into frames that fit the wire: the first so many, or the newest."""
 
-    def __init__(self, out: IO[bytes], most: int) -> None:
+    def __init__(self, out: IO[bytes], most: int, newest: bool = False) -> None:
         self._out, self.left = out, most
+        self._newest: Deque[Tuple[int, bytes]] | None = deque(maxlen=most) if newest else None
         self._lines: list[tuple[int, int]] = []
         self._data = bytearray()
         self._said = time.monotonic()
@@ -29,11 +31,23 @@ class Results:
     def add(self, offset: int, line: bytes) -> None:
         """One match."""
         line = line[:LINE]
+        if self._newest is not None:
+            self._newest.append((offset, line))
+            return
+        self._put(offset, line)
+        self.left -= 1
+
+    def _put(self, offset: int, line: bytes) -> None:
         if len(self._lines) >= BATCH_LINES or len(self._data) + len(line) > wire.CHUNK:
             self.flush()
         self._lines.append((offset, len(line)))
         self._data += line
-        self.left -= 1
+
+    def end(self) -> None:
+        """Everything was looked through."""
+        for offset, line in self._newest or ():
+            self._put(offset, line)
+        self.flush()
 
     def flush(self) -> None:
         """Send what there is; an empty frame is a sign of life."""
@@ -70,7 +84,7 @@ def search(source: IO[bytes], pattern: re.Pattern[bytes], results: Results) -> N
         offset += cut
         rest = block[cut:]
         results.alive()
-    results.flush()
+    results.end()
 
 
 def _may_match(pattern: re.Pattern[bytes], block: bytes) -> bool:
@@ -89,7 +103,7 @@ def main(_finder: Any) -> None:
         os.nice(10)
         flags = re.IGNORECASE if job["ignore_case"] else 0
         pattern = re.compile(job["pattern"].encode("utf-8", "surrogateescape"), flags)
-        results = Results(out, max(0, job["max_lines"]))
+        results = Results(out, max(0, job["max_lines"]), job["newest"])
         if "path" in job:
             with open(job["path"], "rb", buffering=0) as source:
                 search(source, pattern, results)

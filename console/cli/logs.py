@@ -15,7 +15,7 @@ from console.errors import UsageError
 
 if TYPE_CHECKING:
     from console.model import Diagnosis, Server
-    from console.remote import LogSource, Remote
+    from console.remote import LogChunk, LogSource, Remote
 
 LAST_LINES = 200
 BLOCK = 1 << 20
@@ -38,8 +38,6 @@ def logs(
     """Show, follow or search a server's log, or a file on this machine."""
     if follow and cli.json:
         raise UsageError("-f with --json never ends its document", hint="leave one of them out")
-    if follow and pattern:
-        raise UsageError("-f with --grep", hint="pipe the followed log into grep")
     if pattern:
         _check_pattern(pattern)
     local = _local(cli, what)
@@ -102,30 +100,48 @@ async def _show(
 ) -> int:  # fmt: skip
     from console.text import clean, mask
 
-    if pattern:
-        found = _grep(remote, source, pattern)
-    else:
-        wanted = LAST_LINES if last is None and not errors else last
-        found = _tail(remote, source, wanted, follow)
+    found = _found(remote, source, last, follow, errors, pattern)
     shown: list[dict[str, Any]] = []
-    keep = _is_error if errors else None
-    held: list[tuple[int, str]] = []
     async for offset, raw in found:
         text = mask(clean(raw))
-        if keep and not keep(text):
+        if errors and not _is_error(text):
             continue
         if cli.json:
             shown.append({"offset": offset, "text": text})
-        elif pattern and last:
-            held = [*held, (offset, text)][-last:]
         else:
             _print(text)
-    for _, text in held:
-        _print(text)
     if cli.json:
-        rows = shown[-last:] if last else shown
-        print_json({"log": name, "lines": rows})
+        print_json({"log": name, "lines": shown})
     return 0
+
+
+def _found(
+    remote: Remote | None, source: Any, last: int | None, follow: bool, errors: bool,
+    pattern: str | None,
+) -> AsyncIterator[tuple[int, bytes]]:  # fmt: skip
+    """The lines asked for, searched where the log is; a followed log is searched as it comes."""
+    if follow:
+        rows = _tail(remote, source, LAST_LINES if last is None else last, follow)
+        return _matching(rows, pattern) if pattern else rows
+    if pattern:
+        return _grep(remote, source, pattern, last)
+    if errors and last is None and remote is not None:
+        from console.diagnosis import TROUBLE
+        from console.remote import MOST_HITS
+
+        return _grep(remote, source, TROUBLE, MOST_HITS)
+    return _tail(remote, source, LAST_LINES if last is None and not errors else last, follow)
+
+
+async def _matching(
+    rows: AsyncIterator[tuple[int, bytes]], pattern: str
+) -> AsyncIterator[tuple[int, bytes]]:
+    import re
+
+    wanted = re.compile(pattern.encode())
+    async for offset, line in rows:
+        if wanted.search(line):
+            yield offset, line
 
 
 def _is_error(text: str) -> bool:
@@ -140,36 +156,47 @@ def _print(text: str) -> None:
 
 
 async def _grep(
-    remote: Remote | None, source: Any, pattern: str
+    remote: Remote | None, source: Any, pattern: str, last: int | None
 ) -> AsyncIterator[tuple[int, bytes]]:
+    """Lines that match: all of a file here, the first or the last so many of a log on a host."""
     if remote is not None:
         from console.logs.several import grep
+        from console.remote import MOST_HITS
 
-        async for at, label, line in grep(remote, source, pattern):
+        count = 0
+        async for at, label, line in grep(remote, source, pattern, last=last):
             yield at, f"{label} | ".encode() + line if label else line
+            count += 1
+        if count == MOST_HITS:
+            which = "first" if last is None else "last"
+            warn(f"only the {which} {count} lines that match are shown (-n N: the last N)")
         return
     import re
+    from collections import deque
 
     wanted, offset = re.compile(pattern.encode()), 0
+    newest: deque[tuple[int, bytes]] = deque(maxlen=last)
     with source.open("rb") as file:
         for line in file:
             if wanted.search(line):
-                yield offset, line.rstrip(b"\r\n")
+                newest.append((offset, line.rstrip(b"\r\n")))
+                if last is None:
+                    yield newest.pop()
             offset += len(line)
+    for hit in newest:
+        yield hit
 
 
 async def _tail(
     remote: Remote | None, source: Any, last: int | None, follow: bool
 ) -> AsyncIterator[tuple[int, bytes]]:
     """Whole lines with their offsets; of a line that was redrawn, its last state."""
-    if remote is None:
-        async for hit in _tail_file(source, last, follow):
+    if remote is None and not follow:
+        for hit in _tail_file(source, last):
             yield hit
         return
-    from console.logs.several import tail
-
     rest, start = b"", 0
-    async for chunk in tail(remote, source, last_lines=last, follow=follow):
+    async for chunk in _chunks(remote, source, last, follow):
         if chunk.gap_bytes:
             warn(f"{chunk.gap_bytes} bytes left out: the link is slower than the log")
         if chunk.event:
@@ -183,22 +210,26 @@ async def _tail(
         yield start, rest.rsplit(b"\r", 1)[-1]
 
 
-async def _tail_file(
-    path: Path, last: int | None, follow: bool
-) -> AsyncIterator[tuple[int, bytes]]:
-    import asyncio
+def _chunks(
+    remote: Remote | None, source: Any, last: int | None, follow: bool
+) -> AsyncIterator[LogChunk]:
+    if remote is None:
+        from console.logs.localtail import tail as tail_here
+        from console.remote import LogSource
 
+        here = LogSource(path=str(source))
+        return tail_here("", here, offset=_last_lines(source, last))
+    from console.logs.several import tail
+
+    return tail(remote, source, last_lines=last, follow=follow)
+
+
+def _tail_file(path: Path, last: int | None) -> Iterator[tuple[int, bytes]]:
     with path.open("rb") as file:
         offset = _last_lines(path, last)
         file.seek(offset)
         rest = b""
-        while True:
-            block = file.read(BLOCK)
-            if not block and not follow:
-                break
-            if not block:
-                await asyncio.sleep(0.25)
-                continue
+        while block := file.read(BLOCK):
             *whole, rest = (rest + block).split(b"\n")
             for line in whole:
                 yield offset, line.rstrip(b"\r").rsplit(b"\r", 1)[-1]

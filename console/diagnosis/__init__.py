@@ -4,13 +4,14 @@
 reads the rules with a user's own before them.
 """
 
-from console.diagnosis.annotate import JUMPS, LineKind, classify_line, rank_number
+from console.diagnosis.annotate import JUMPS, TROUBLE, LineKind, classify_line, rank_number
 from console.diagnosis.diagnose import diagnose, diagnosis_to_json, judge_lines
 from console.diagnosis.rules import CATEGORIES, Rule, Rules, load_rules, parse_rules
 
 __all__ = [
     "CATEGORIES",
     "JUMPS",
+    "TROUBLE",
     "LineKind",
     "Rule",
     "Rules",

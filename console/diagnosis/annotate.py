@@ -49,15 +49,20 @@ _ERROR = (
     "fatal error:",
 )
 _FOLLOWS = (
-    "igquit",
+    "eceived sigquit",
     "SIGQUIT",
     "EngineDeadError",
     "Engine core initialization failed",
-    "leaked ",
     "Connection closed by peer",
     "other ranks that didn't finish",
 )
 _WARNING = ("WARNING", "Warning", "Ignore import error", "503 Service", "Health check failed")
+_NAMED = ("Error", "Exception", "Exit", "Interrupt", "Timeout", "Empty", "Full")
+TROUBLE = "|".join(
+    re.escape(word) for word in (*_ERROR, *_FOLLOWS, *_NAMED, "Traceback (most", 'File "')
+)
+"""Every line that is an error, or part of the report of one, holds one of these: for a search on
+the log's own host. Few others do."""
 _FRAME = re.compile(r' *File "(?P<file>[^"]*)", line \d+')
 _LIBRARY = re.compile(
     r"(?:site|dist)-packages/(?!sglang/|vllm/|eagle3/)|/lib/python3|<frozen|torch/|importlib"

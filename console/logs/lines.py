@@ -35,11 +35,11 @@ FRAMES = frozenset({Kind.FRAME, Kind.FRAME_LIB, Kind.CODE})
 
 _TOKENS: tuple[tuple[bytes, bytes], ...] = (
     (b"", b"rror"), (b"x", b"xception"), (b"T", b"Traceback ("), (b'"', b'  File "'),
-    (b"W", b"WARN"), (b"W", b"Warning"), (b"E", b"ERROR"), (b"X", b"Xid"), (b"q", b"igquit"),
+    (b"W", b"WARN"), (b"W", b"Warning"), (b"E", b"ERROR"), (b"X", b"Xid"), (b"q", b"d sigquit"),
     (b"S", b"SIGQUIT"), (b"K", b"Killed process"), (b"A", b"Assertion"), (b"", b"terminate called"),
     (b"%", b"%|"), (b"%", b"% Completed"), (b"I", b"Interrupt"), (b"S", b"Segmentation"),
     (b"", b"atchdog"), (b"x", b"exit code -"), (b"N", b"NVML"), (b"C", b"CUDA E"),
-    (b"E", b"EADDRINUSE"), (b"k", b"leaked "), (b"", b"closed by peer"), (b"'", b"didn't finish"),
+    (b"E", b"EADDRINUSE"), (b"", b"closed by peer"), (b"'", b"didn't finish"),
     (b"G", b'"GET /'), (b"#", b"#new-token: 1, #cached-token: 0"),
     (b"z", b"initialization failed"), (b"S", b"503 Service"), (b"H", b"Health check failed"),
 )  # fmt: skip

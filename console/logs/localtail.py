@@ -17,9 +17,9 @@ POLL_S = 0.25
 
 
 async def tail(
-    host: str, source: LogSource, *, last_lines: int | None = None
+    host: str, source: LogSource, *, last_lines: int | None = None, offset: int = 0
 ) -> AsyncIterator[LogChunk]:
-    """The whole file, then what is added; begins again when it is replaced or truncated.
+    """The file from an offset, then what is added; begins again when it is replaced or truncated.
 
     Has the form of ``ActionsPort.tail``; ``host`` and ``last_lines`` do not matter here.
 
@@ -27,12 +27,13 @@ async def tail(
         UsageError: the file cannot be read.
     """
     assert source.path is not None
-    path, offset, inode, event = source.path, 0, 0, None
+    path, inode, event = source.path, 0, None
     while True:
         try:
             data, size, now = await asyncio.to_thread(_read, path, offset)
         except OSError as error:
             raise UsageError(f"cannot be read: {error.strerror}", place=path) from error
+        inode = inode or now
         if offset and (now != inode or size < offset):
             event, offset, inode = ("rotated" if now != inode else "truncated"), 0, now
             continue

@@ -16,7 +16,7 @@ from console.logs.merge import Merger, labels, merge, stamp_of
 from console.logs.store import EVENTS
 from console.logs.turns import TURNS
 from console.phases import PhaseMachine
-from console.remote import Cursor, HostFileError, LogChunk, LogSource, Remote
+from console.remote import MOST_HITS, Cursor, HostFileError, LogChunk, LogSource, Remote
 
 MOST = 64
 """Files that are followed at once; a node has 8 or 16 ranks."""
@@ -225,14 +225,16 @@ async def tail(
 
 
 async def grep(
-    remote: Remote, source: LogSource, pattern: str
+    remote: Remote, source: LogSource, pattern: str, *, last: int | None = None
 ) -> AsyncIterator[tuple[int, str, bytes]]:
     """Lines that match, searched on the host: offset in their file, its label, line.
 
-    Of several files they come in the order of their stamps.
+    ``last``: the newest so many, else the first :data:`MOST_HITS`. Of several files they come in
+    the order of their stamps.
     """
+    most, newest = (MOST_HITS, False) if last is None else (last, True)
     if not source.also:
-        async for offset, line in remote.grep(source, pattern):
+        async for offset, line in remote.grep(source, pattern, max_lines=most, newest=newest):
             yield offset, "", line
         return
     found: list[tuple[float, int, str, bytes]] = []
@@ -240,11 +242,11 @@ async def grep(
     for label, one in zip(labels([name_of(one) for one in parts]), parts, strict=True):
         stamp = 0.0
         with contextlib.suppress(HostFileError):
-            async for offset, line in remote.grep(one, pattern):
+            async for offset, line in remote.grep(one, pattern, max_lines=most, newest=newest):
                 stamp = stamp_of(line) or stamp
                 found.append((stamp, offset, label, line))
     found.sort(key=lambda hit: hit[0])
-    for _, offset, label, line in found:
+    for _, offset, label, line in found[-most:] if newest else found[:most]:
         yield offset, label, line
 
 

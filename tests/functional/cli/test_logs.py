@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
+from console.cli.logs import _found
 from tests.functional.cli.conftest import Command
+from tests.unit.diagnosis.cases import cases
 
 LOG = (
     "[2026-11-29 14:00:00] server_args=ServerArgs(api_key='geheim-1234')\n"
@@ -73,3 +78,39 @@ def test_several_logs_of_a_server_are_shown_by_time(specops: Command) -> None:
     hits = specops("logs", "one", "--grep", "line 7$").out.splitlines()
     assert [row.split()[-4:] for row in hits] == [["rank", str(n), "line", "7"] for n in range(3)]
     assert specops("diagnose", "one", "--json").json["root"]["type"] == "ValueError"
+
+
+def test_errors_and_the_newest_matches_are_searched_on_the_host(specops: Command) -> None:
+    log = specops.folder / "one.log"
+    healthy = next(c.log for c in cases("sglang-0.5.12-h200") if c.id == "healthy_eagle3")
+    crash = next(c.log for c in cases("reports") if c.id == "sg-4503")
+    log.write_bytes(healthy)
+    specops.write("hosts:\n  here: {transport: local}\nservers:\n"
+                  f"  one: {{host: here, engine: sglang, model: /m, log: {log}}}\n")  # fmt: skip
+    assert specops("logs", "one", "--errors").out == ""
+    log.write_bytes(healthy + b"".join(b"batch %d\n" % n for n in range(12_000)) + crash)
+    here = specops("logs", str(log), "--errors").out
+    assert "OutOfMemoryError" in here
+    assert specops("logs", "one", "--errors").out == here
+    few = specops("logs", "one", "--grep", "^batch", "-n", "3")
+    assert few.out.split() == ["batch", "11997", "batch", "11998", "batch", "11999"]
+    assert specops("logs", str(log), "--grep", "^batch", "-n", "3").out == few.out
+    many = specops("logs", "one", "--grep", "^batch")
+    assert many.out.splitlines()[-1] == "batch 9999"
+    assert "only the first 10000 lines" in many.err
+
+
+async def test_a_followed_file_is_searched_as_it_grows_and_when_it_is_replaced(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "a.log"
+    log.write_bytes(b"old hit\nhit 1\nmiss\n")
+    rows = _found(None, log, 2, True, False, "hit")
+    async with asyncio.timeout(60):
+        assert (await anext(rows))[1] == b"hit 1"
+        with log.open("ab") as out:
+            out.write(b"miss\nhit 2\n")
+        assert (await anext(rows))[1] == b"hit 2"
+        log.rename(tmp_path / "a.log.1")
+        log.write_bytes(b"hit 3\n")
+        assert (await anext(rows))[1] == b"hit 3"

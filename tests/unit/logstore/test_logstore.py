@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from console.diagnosis import TROUBLE, LineKind
+from console.diagnosis import classify_line as classify
 from console.errors import UsageError
 from console.logs.lines import Kind, body_of, classify_line, rank_of
 from console.logs.search import Matcher, Search
 from console.logs.store import BLOCK, MAX_LINE, LogStore
+from console.text import clean
 from tests import scale
+from tests.unit.diagnosis.cases import cases
 
 CASES = Path(__file__).parents[2] / "data" / "cases"
 
@@ -239,6 +244,15 @@ def test_the_quick_search_misses_nothing_that_the_slow_one_finds() -> None:
                 missed.append((path.name, number, kind.name, store.text(number)[:120]))
             before = kind
     assert missed == []
+
+
+def test_a_search_on_the_host_leaves_out_no_error() -> None:
+    trouble = re.compile(TROUBLE)
+    plain = (LineKind.PLAIN, LineKind.WARNING, LineKind.BAR)
+    for case in cases("reports", "kinds", "sglang-0.5.12-h200"):
+        for raw in case.log.split(b"\n"):
+            line = clean(raw)
+            assert classify(line) in plain or trouble.search(line), line
 
 
 def test_errors_of_a_real_crash_lead_to_its_root() -> None:
