@@ -179,6 +179,8 @@ TABLE: tuple[Action, ...] = (
     Action("dry-run", "dry run to file", ("d",), ("plan",), "write the plan as JSON, do nothing",
            bar=1),
     Action("choose", "presets", ("p",), ("plan",), "choose other presets", bar=1),
+    Action("dump", "stacks first", ("t",), ("plan",),
+           "before a server that hangs is ended, keep where it hangs (py-spy), or not", bar=1),
     Action("cancel", "cancel", ("escape", "enter", "q"), ("plan",), "leave without doing anything",
            bar=2),
     Action("quit", "quit", ("q", "ctrl+c"), PLACES,

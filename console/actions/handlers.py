@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from console.actions.clean import clean_step
 from console.actions.commands import run_step, stop_unit_step
+from console.actions.dump import dump_step
 from console.actions.reset import reset_step
 from console.actions.signals import signal_step, wait_gone_step
 from console.actions.steps import Handler
@@ -21,4 +22,5 @@ def default_handlers() -> dict[StepKind, Handler]:
         StepKind.VERIFY: verify_step,
         StepKind.RUN: run_step,
         StepKind.RESET_GPU: reset_step,
+        StepKind.DUMP: dump_step,
     }

@@ -13,6 +13,7 @@ from typing import Any
 
 from console.actions.clean import plan_clean
 from console.actions.codec import decode, encode
+from console.actions.dump import plan_dump
 from console.actions.journal import new_plan_id
 from console.actions.signals import target_of
 from console.actions.verify import plan_verify
@@ -42,12 +43,11 @@ class KillOptions:
     """How to kill. ``drain_s`` bounds the wait after SIGTERM, in seconds.
 
     ``named`` are zombie ids or pids the operator typed, which alone lets a ``foreign`` one be
-    killed; ``dump`` takes a stack dump of a hung server first (py-spy, where the host has it).
+    killed.
     """
 
     drain_s: float = 10.0
     named: frozenset[str] = frozenset()
-    dump: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +103,13 @@ def may_be_named(zombie: Zombie) -> bool:
 
 @dataclass(slots=True)
 class _Group:
-    """The processes to signal and the units and containers to stop."""
+    """The processes to signal, the units and containers to stop, and those that hang."""
 
     targets: dict[int, Process] = field(default_factory=dict)
     units: dict[str, list[Process]] = field(default_factory=dict)
     containers: dict[str, list[Process]] = field(default_factory=dict)
     left_out: dict[ProcessId, str] = field(default_factory=dict)
+    hung: list[Process] = field(default_factory=list)
 
     @property
     def everything(self) -> list[Process]:
@@ -143,7 +144,6 @@ def plan_kill(
             scopes.append(scope)
     sudo = ("sudo", "-n") if host.sudo and snapshot.uid != 0 else ()
     steps = [
-        *_dumps(chosen, host, sudo, options),
         *_stops(group, host, sudo, servers, snapshot.uid),
         *_signals(group, host, _merged(scopes), snapshot, options),
         *plan_clean(host.name, snapshot, chosen, [p.id for p in group.everything]),
@@ -159,6 +159,7 @@ def plan_kill(
         steps=tuple(steps),
         created_at=snapshot.time,
         summary=tuple(_summary(chosen, group)),
+        offered=tuple(filter(None, (plan_dump(host.name, group.hung, sudo),))),
     )
 
 
@@ -179,7 +180,7 @@ def outdated(plan: Plan, fresh: Iterable[Zombie], snapshot: Snapshot) -> str | N
     """
     kinds = {zombie.process: zombie.kind.value for zombie in fresh}
     table = Table(snapshot)
-    for item in (item for step in plan.steps[:1] for item in step.params.get("zombies", ())):
+    for item in (item for step in plan.steps for item in step.params.get("zombies", ())):
         one = decode(ProcessId, item, place="zombies")
         process = table.get(one)
         if process is None or dead(process) or kinds.get(one) == item["kind"]:
@@ -217,6 +218,8 @@ def _gather(
     family = table.members(table.scope_of((head,)), why_not)
     # Its main thread may have ended while others run on: such a head is not among the living.
     family = family if any(p.id == head.id for p in family) else (head, *family)
+    if zombie.kind in (ZombieKind.HUNG, ZombieKind.NEVER_READY):
+        group.hung += family
     units, containers = owned(servers, runs.values())
     if head.unit in units and head.unit is not None:
         group.units.setdefault(head.unit, []).extend(family)
@@ -235,25 +238,6 @@ def _merged(scopes: Iterable[Scope]) -> list[Scope]:
         bare = replace(scope, processes=frozenset())  # the step's targets name them
         by_users[scope.uids] = by_users.get(scope.uids, Scope()) | bare
     return list(by_users.values())
-
-
-def _dumps(
-    zombies: Iterable[Zombie], host: Host, sudo: tuple[str, ...], options: KillOptions
-) -> list[Step]:
-    if not options.dump:
-        return []
-    return [
-        Step(
-            StepKind.RUN,
-            host.name,
-            f"where does {zombie.pid} hang? (its stacks, for the report)",
-            argv=(*sudo, "py-spy", "dump", "--pid", str(zombie.pid)),
-            timeout_s=30.0,
-            params={"optional": True},
-        )
-        for zombie in zombies
-        if zombie.kind is ZombieKind.HUNG
-    ]
 
 
 def _stops(

@@ -40,4 +40,5 @@ def plan_relaunch(
             *start.summary,
         ),
         findings=tuple(findings),
+        offered=stop.offered,
     )

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from console.actions.codec import encode
+from console.actions.dump import plan_dump
 from console.actions.journal import new_plan_id
 from console.actions.kill import KillOptions, plan_kill
 from console.actions.launch import again, container_step, launch_step, start_step
@@ -90,7 +91,19 @@ def plan_stop(
         steps=steps,
         created_at=snapshot.time,
         summary=(line, *left),
+        offered=_offered(found, state, snapshot, host),
     )
+
+
+def _offered(
+    found: Found, state: ServerState | None, snapshot: Snapshot, host: Host
+) -> tuple[Step, ...]:
+    """The stacks of one that does not answer."""
+    if state is not None and state.health is Health.OK:
+        return ()
+    sudo = ("sudo", "-n") if host.sudo and snapshot.uid != 0 else ()
+    step = plan_dump(host.name, found.processes, sudo)
+    return () if step is None else (step,)
 
 
 def _stop_container(

@@ -40,6 +40,16 @@ class Work:
     results: list[StepResult] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class How:
+    """How it is gone about: ``deep`` asks servers to generate, ``dump`` keeps stacks first."""
+
+    deep: bool
+    dump: bool
+    dry_run: bool
+    yes: bool
+
+
 @click.command(name="kill-zombies")
 @click.argument("names", nargs=-1, metavar="[HOST…]")
 @click.option(
@@ -47,6 +57,7 @@ class Work:
 )
 @click.option("--named", multiple=True, metavar="ID|PID", help="Exactly these, foreign ones too.")
 @click.option("--quick", is_flag=True, help="Do not ask servers to generate: hung ones stay.")
+@click.option("--dump", is_flag=True, help="First keep the stacks of hung servers (py-spy).")
 @click.option("--dry-run", is_flag=True, help="Show the plan; exit 1 if it would act.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @common()
@@ -56,6 +67,7 @@ def kill_zombies(
     kinds: tuple[str, ...],
     named: tuple[str, ...],
     quick: bool,
+    dump: bool,
     dry_run: bool,
     yes: bool,
 ) -> int:
@@ -71,7 +83,7 @@ def kill_zombies(
     config = cli.config()
     hosts = cli.select(config, names)
     wanted = tuple(ZombieKind(kind) for kind in kinds)
-    return run_async(_run(cli, config, hosts, wanted, named, not quick, dry_run, yes))
+    return run_async(_run(cli, config, hosts, wanted, named, How(not quick, dump, dry_run, yes)))
 
 
 def _need_somebody() -> None:
@@ -91,29 +103,30 @@ async def _run(
     hosts: list[Host],
     kinds: tuple[ZombieKind, ...],
     named: tuple[str, ...],
-    deep: bool,
-    dry_run: bool,
-    yes: bool,
+    how: How,
 ) -> int:
     from console.actions.audit import AuditLog
+    from console.actions.dump import with_dump
 
     audit, presets = AuditLog(), cli.presets()
 
     async def question(remote: Remote) -> tuple[Plan, HostView]:
-        return await _plan(remote, config, presets, audit, kinds, named, deep)
+        return await _plan(remote, config, presets, audit, kinds, named, how.deep)
 
     answers = await ask(config, hosts, question)
     works = [_work(answer) for answer in answers]
+    for work in works:
+        work.plan = with_dump(work.plan) if work.plan and how.dump else work.plan
     _check_named(works, named)
     todo = [w for w in works if w.plan is not None and w.plan.steps]
-    if dry_run or not todo:
-        return _report(cli, works, kinds, named, dry_run=dry_run)
+    if how.dry_run or not todo:
+        return _report(cli, works, kinds, named, dry_run=how.dry_run)
     if not cli.json:
         for work in todo:
             _say_plan(work)
     count = sum(_chosen_count(w, kinds, named) for w in todo)
     places = ", ".join(w.host.name for w in todo)
-    confirm(f"Kill or clean {count} on {places}?", yes=yes)
+    confirm(f"Kill or clean {count} on {places}?", yes=how.yes)
     await asyncio.gather(*(_carry_out(cli, config, presets, audit, work) for work in todo))
     return _report(cli, works, kinds, named, dry_run=False)
 
@@ -282,6 +295,7 @@ def _host_document(
         "planned": [zombie_to_json(z) for z in chosen.zombies] if not clean else [],
         "freed_mib": _freed(killed),
         "clean": clean,
+        "dumps": [r.data["path"] for r in work.results if "path" in r.data],
         "plan_id": work.plan.id if work.plan and work.plan.steps else None,
         "error": str(work.error) if work.error else (last if not clean and last else None),
     }
@@ -305,6 +319,8 @@ def _say_plan(work: Work) -> None:
         say(paint(f"  through {way}", "yellow"))
     for line in plan_lines(work.plan):
         say(f"  {line}")
+    for step in work.plan.offered:
+        say(paint(f"  --dump would first {step.why}", "dim"))
 
 
 def _say_host(work: Work, host: dict[str, Any], dry_run: bool) -> None:

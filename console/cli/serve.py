@@ -30,6 +30,12 @@ class Asked:
     dry_run: bool = False
     yes: bool = False
     rollback: bool = False
+    dump: bool = False
+
+
+DUMP = click.option(
+    "--dump", is_flag=True, help="First keep the stacks of one that does not answer (py-spy)."
+)
 
 
 def serving(*, presets: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -74,6 +80,7 @@ def launch(cli: Cli, server: str, **options: Any) -> int:
 @click.command()
 @click.argument("server")
 @serving(presets=False)
+@DUMP
 @common()
 def stop(cli: Cli, server: str, **options: Any) -> int:
     """Stop a server: let requests finish, end its processes, clean up, verify memory."""
@@ -83,6 +90,7 @@ def stop(cli: Cli, server: str, **options: Any) -> int:
 @click.command()
 @click.argument("server")
 @serving(presets=True)
+@DUMP
 @click.option("--rollback", is_flag=True, help="If it fails, start the last run that served.")
 @common()
 def relaunch(cli: Cli, server: str, **options: Any) -> int:
@@ -106,6 +114,7 @@ def watch(cli: Cli, server: str, timeout: float | None) -> int:
 
 async def _serve(cli: Cli, action: str, name: str, asked: Asked) -> int:
     from console.actions.audit import AuditLog
+    from console.actions.dump import with_dump
     from console.planning.planner import Planner
 
     check_asked(asked)
@@ -118,6 +127,10 @@ async def _serve(cli: Cli, action: str, name: str, asked: Asked) -> int:
         connect_s = time.monotonic() - started
         planner = Planner(remote, config, presets, audit.user)
         plan = await _plan(planner, action, server, asked)
+        if asked.dump:
+            if not plan.offered:
+                warn(f"{name}: it answers or does not run: no stacks are taken", head="specops")
+            plan = with_dump(plan)
         refused = _errors(plan)
         if asked.dry_run:
             return _dry_run(cli, plan, refused)

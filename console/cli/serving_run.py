@@ -143,11 +143,16 @@ def summarise(plan: Plan, results: list[StepResult], seconds: float) -> dict[str
         body["run_id"] = state.run_id
         body["accept_length"] = state.accept_length
     body["findings"] += [f for r in results for f in r.data.get("findings", ())]
+    body["dump"] = next((r.data["path"] for r in results if _took_stacks(plan, r)), None)
     if last is not None and step is not None:
         body["detail"] = last.detail
         body["warnings"] = list(last.data.get("warnings", ()))
         body["failed_step"] = step_to_json(step) if code else None
     return body
+
+
+def _took_stacks(plan: Plan, result: StepResult) -> bool:
+    return plan.steps[result.step].kind is StepKind.DUMP and "path" in result.data
 
 
 def _outcome(plan: Plan, last: StepResult | None) -> tuple[str | None, int]:

@@ -38,6 +38,14 @@ def write_new(path: Path, text: str) -> None:
         raise ActionFailed(error.strerror or str(error), place=str(path), hint=hint) from error
 
 
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file that only the operator can read, over an older one; raises ``OSError``."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(data)
+
+
 @contextmanager
 def _beside(path: Path, text: str) -> Iterator[Path]:
     """A file next to this one that holds the text, on the disk, for its owner alone."""

@@ -28,6 +28,7 @@ class StepKind(StrEnum):
     WATCH = "watch"
     RUN = "run"
     RESET_GPU = "reset-gpu"
+    DUMP = "dump"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Steps in order; the executor stops at the first whose check fails."""
+    """Steps in order; the executor stops at the first whose check fails.
+
+    ``offered`` are steps that the operator may have put in front of them.
+    """
 
     id: str
     action: str
@@ -75,6 +79,7 @@ class Plan:
     created_at: float = 0.0
     summary: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
+    offered: tuple[Step, ...] = ()
 
     @property
     def confirm(self) -> str | None:

@@ -371,7 +371,7 @@ class Planner:
 
 def _planned_hung(plan: Plan) -> set[int]:
     """The launchers that a kill plan takes for hung."""
-    items = (item for step in plan.steps[:1] for item in step.params.get("zombies", ()))
+    items = (item for step in plan.steps for item in step.params.get("zombies", ()))
     return {item["pid"] for item in items if item["kind"] == ZombieKind.HUNG.value}
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from console.errors import HostError, SpecopsError
@@ -214,6 +212,7 @@ class Doing:
         """Write a plan as JSON where the operator's state lives; says where, or why not."""
         from console.actions.plan import plan_to_json  # noqa: PLC0415 - only when asked for
         from console.config import state_dir  # noqa: PLC0415
+        from console.config.whole import write_private  # noqa: PLC0415
 
         folder = state_dir() / "plans"
         path = folder / f"{safe(plan.id)}.json"
@@ -224,9 +223,3 @@ class Doing:
         except OSError as error:
             return f"not written: {error}"
         return f"written, nothing done: {path}"
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """Write a file that only the operator can read."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(data)

@@ -43,6 +43,8 @@ class PlanDialog(Dialog[Answer | None]):
         self._results: dict[int, StepResult] = {}
         self._at_step: int | None = None
         self._said: Line = ()
+        self._bare: Plan | None = None
+        """The plan without the stacks that were asked for."""
 
     # ---- layout
 
@@ -140,6 +142,8 @@ class PlanDialog(Dialog[Answer | None]):
         elif self.unlocked and self.plan.steps:
             yes = ("y  do it", "bad" if self.has_class("-dangerous") else "key")
             presets = [("p  presets", "key")] if self.plan.action in ("launch", "relaunch") else []
+            if self.plan.offered or self._bare:
+                presets.append((f"t  {'no ' * bool(self._bare)}stacks first", "key"))
             rest = [("d  dry run", "key"), ("v  in full", "key"), ("[ Cancel ]", "focus")]
             self.foot(yes, *presets, *rest, *more)
         elif self.plan.steps:
@@ -206,6 +210,16 @@ class PlanDialog(Dialog[Answer | None]):
         """``d``: the plan as JSON in a file."""
         if self.state == "asking":
             self._said = line((self.specops.doing.save_plan(self.plan), "accent"))
+            self.draw()
+
+    def action_dump(self) -> None:
+        """``t``: the stacks of what hangs are kept first, or not."""
+        if self.state == "asking" and self.unlocked and (self.plan.offered or self._bare):
+            from console.actions.dump import with_dump  # noqa: PLC0415 - only when asked for
+
+            self._bare, self.plan = (
+                (self.plan, with_dump(self.plan)) if self._bare is None else (None, self._bare)
+            )
             self.draw()
 
     def action_whole(self) -> None:

@@ -235,6 +235,7 @@ class FakeActions(ActionsPort):
         self.outcome: str = "ok"
         self.refuse: str = ""
         self.confirm: str = ""
+        self.offered: tuple[Step, ...] = ()
         self.more = asyncio.Event()
         self.benched: list[tuple[str, Load]] = []
         self.bench_error = ""
@@ -264,7 +265,8 @@ class FakeActions(ActionsPort):
             }
             steps.append(Step(StepKind.LAUNCH, host, "", argv=argv, params={"run": run}))
         summary = ("This changes 1 flag against run 3f2c", "  --speculative-num-steps 2 → 3")
-        return Plan(f"p-{len(self.planned)}", action, host, tuple(steps), server, NOW, summary)
+        name = f"p-{len(self.planned)}"
+        return Plan(name, action, host, tuple(steps), server, NOW, summary, offered=self.offered)
 
     async def execute(self, plan: Plan) -> AsyncIterator[StepResult]:
         self.executed.append(plan)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from console.keys import TABLE, KeyMap
-from console.model import HostState, ProcessId
+from console.model import HostState, ProcessId, Step, StepKind
 from console.screens.base import keyed
 from console.screens.plan import PlanDialog
 from tests.functional.console import fake
@@ -261,3 +261,26 @@ async def test_a_read_only_console_resets_nothing() -> None:
         await pilot.press(*":reset-gpu ct129 3", "enter")
         await wait_for(pilot, lambda: "read-only" in text(app), "refusal")
     assert actions.planned == []
+
+
+async def test_stacks_are_offered_before_what_hangs_is_ended() -> None:
+    actions = fake.FakeActions()
+    actions.offered = (
+        Step(StepKind.DUMP, "ct129", "take the stacks", argv=("py-spy", "dump", "--pid", "4711")),
+    )
+    app, _, _ = fake.app(actions=actions)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("Z")
+        await seen(pilot, PlanDialog)
+        assert "t  stacks first" in text(app)
+        assert "py-spy dump" not in text(app)
+        await pilot.press("t")
+        await pilot.pause()
+        assert "py-spy dump --pid 4711" in text(app)
+        await pilot.press("t")
+        await pilot.pause()
+        assert "py-spy dump" not in text(app)
+        await pilot.press("t", "y")
+        await wait_for(pilot, lambda: len(actions.executed) == 1, "execution")
+    assert actions.executed[0].steps[0].kind is StepKind.DUMP

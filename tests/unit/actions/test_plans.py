@@ -13,6 +13,7 @@ from console.actions.audit import AuditLog
 from console.actions.clean import clean_step, plan_clean
 from console.actions.codec import decode, encode
 from console.actions.commands import stop_unit_step
+from console.actions.dump import with_dump
 from console.actions.kill import KillOptions, choose, outdated, plan_kill
 from console.actions.plan import (
     changes_host,
@@ -186,10 +187,19 @@ def test_a_plan_is_outdated_when_its_zombie_has_recovered() -> None:
     assert outdated(foreign, (), case.snapshot) is None
 
 
-def test_a_stack_dump_comes_first_and_may_fail() -> None:
-    plan = _plan("hung", dump=True)
-    assert plan.steps[0].argv == ("py-spy", "dump", "--pid", "100")
-    assert plan.steps[0].params["optional"] is True
+def test_stacks_are_offered_and_come_first_where_they_are_wanted() -> None:
+    plan = _plan("hung")
+    assert StepKind.DUMP not in [step.kind for step in plan.steps]
+    assert [step.argv for step in plan.offered] == [("py-spy", "dump", "--pid", "100")]
+    wanted = with_dump(plan)
+    assert wanted.steps == (*plan.offered, *plan.steps)
+    assert wanted.offered == ()
+    ended = {target.process for step in plan.steps for target in step.targets}
+    assert {target.process for target in plan.offered[0].targets} <= ended
+    case, _ = _case("hung")
+    assert outdated(wanted, (), case.snapshot) == outdated(plan, (), case.snapshot) is not None
+    assert plan_from_journal(json.loads(json.dumps(plan_to_journal(wanted)))) == wanted
+    assert _plan("half-dead").offered == ()
 
 
 def test_a_plan_survives_its_journal() -> None:
