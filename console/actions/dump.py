@@ -87,7 +87,7 @@ async def dump_step(step: Step, context: Context) -> Outcome:
     said = [f"{target.process.pid}: {why}" for target, _, why in found if why]
     if not good:
         return Outcome("skipped", f"no stacks: {'; '.join(said)}")
-    path = state_dir() / "dumps" / f"{re.sub('[^A-Za-z0-9._-]', '_', context.plan.id)}.txt"
+    path = state_dir() / "dumps" / _name(context)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_private(path, _document(step.host, context.plan.id, good).encode())
@@ -95,6 +95,11 @@ async def dump_step(step: Step, context: Context) -> Outcome:
         return Outcome("skipped", f"no stacks: {path}: {error.strerror or error}")
     detail = "; ".join([f"stacks of {len(good)} of {len(living)} processes: {path}", *said])
     return Outcome("ok", detail, {"path": str(path), "processes": len(good)})
+
+
+def _name(context: Context) -> str:
+    """One file for each server whose stacks a plan takes."""
+    return f"{re.sub('[^A-Za-z0-9._-]', '_', context.plan.id)}.{context.index + 1}.txt"
 
 
 async def _program(context: Context, sudo: Sequence[str], names: Sequence[str]) -> str | None:

@@ -109,7 +109,7 @@ class _Group:
     units: dict[str, list[Process]] = field(default_factory=dict)
     containers: dict[str, list[Process]] = field(default_factory=dict)
     left_out: dict[ProcessId, str] = field(default_factory=dict)
-    hung: list[Process] = field(default_factory=list)
+    hung: list[tuple[Process, ...]] = field(default_factory=list)
 
     @property
     def everything(self) -> list[Process]:
@@ -159,7 +159,7 @@ def plan_kill(
         steps=tuple(steps),
         created_at=snapshot.time,
         summary=tuple(_summary(chosen, group)),
-        offered=tuple(filter(None, (plan_dump(host.name, group.hung, sudo),))),
+        offered=tuple(filter(None, (plan_dump(host.name, one, sudo) for one in group.hung))),
     )
 
 
@@ -219,7 +219,7 @@ def _gather(
     # Its main thread may have ended while others run on: such a head is not among the living.
     family = family if any(p.id == head.id for p in family) else (head, *family)
     if zombie.kind in (ZombieKind.HUNG, ZombieKind.NEVER_READY):
-        group.hung += family
+        group.hung.append(family)
     units, containers = owned(servers, runs.values())
     if head.unit in units and head.unit is not None:
         group.units.setdefault(head.unit, []).extend(family)

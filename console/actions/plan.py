@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from console.actions.codec import decode, encode
@@ -17,6 +18,14 @@ LOOKS_ONLY = frozenset({StepKind.PREFLIGHT, StepKind.VERIFY, StepKind.WATCH, Ste
 def changes_host(plan: Plan) -> bool:
     """Whether any step of the plan changes its host."""
     return any(step.kind not in LOOKS_ONLY for step in plan.steps)
+
+
+def typed(plan: Plan, word: str) -> Plan:
+    """The plan, for which a word must be typed (:attr:`Plan.confirm`) where it does anything."""
+    if not plan.steps:
+        return plan
+    first = replace(plan.steps[0], params={**plan.steps[0].params, "confirm": word})
+    return replace(plan, steps=(first, *plan.steps[1:]))
 
 
 def step_to_json(step: Step, *, secrets: Iterable[str] = ()) -> dict[str, Any]:

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from console.cli.common import Answer, Cli, ask, common, confirm, connected, run_async
+from console.cli.common import (
+    Answer,
+    Cli,
+    ask,
+    common,
+    confirm,
+    confirm_typed,
+    connected,
+    run_async,
+)
 from console.cli.output import mib, paint, print_json, say, warn
 from console.errors import HostError, Refused, SpecopsError, UsageError, worst
 
@@ -126,7 +135,12 @@ async def _run(
             _say_plan(work)
     count = sum(_chosen_count(w, kinds, named) for w in todo)
     places = ", ".join(w.host.name for w in todo)
-    confirm(f"Kill or clean {count} on {places}?", yes=how.yes)
+    question = f"Kill or clean {count} on {places}?"
+    word = next((w.plan.confirm for w in todo if w.plan is not None and w.plan.confirm), None)
+    if word is not None and not how.yes:
+        confirm_typed(question, word)  # with --yes it is the name that was typed after --named
+    else:
+        confirm(question, yes=how.yes)
     await asyncio.gather(*(_carry_out(cli, config, presets, audit, work) for work in todo))
     return _report(cli, works, kinds, named, dry_run=False)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from console.actions.clean import plan_clean
 from console.actions.containers import need_image
-from console.actions.journal import find, new_plan_id, plan_undo, to_resume
+from console.actions.journal import find, new_plan_id, plan_undo
 from console.actions.kill import KillOptions, choose, outdated, plan_kill
 from console.actions.launch import (
     WATCH_S,
@@ -21,6 +21,7 @@ from console.actions.launch import (
     start_process,
     start_unit,
 )
+from console.actions.plan import typed
 from console.actions.relaunch import plan_relaunch
 from console.actions.serving import mark
 from console.actions.stop import plan_stop
@@ -59,6 +60,7 @@ from console.remote import Remote
 from console.runners.prepare import Ground
 from console.runners.settings import Choice, merge
 from console.watch.observe import Depth, Observer
+from console.zombies.vetoes import owned
 
 if TYPE_CHECKING:
     from console.planning.hostfacts import Asked
@@ -243,13 +245,6 @@ class Planner:
         stop = self._stop(server, seen, Options())
         return plan_relaunch(server, stop, start, before=seen.found.run, preflight=False)
 
-    async def kill_zombies(
-        self, kinds: Collection[ZombieKind] = (), named: Collection[str] = (), *, deep: bool = True
-    ) -> tuple[Plan, HostView]:
-        """A plan for what is killable on the host, and the view it was made from."""
-        view = await self.observe(deep=deep)
-        return self.kill_plan(view, kinds, named), view
-
     async def observe(self, *, deep: bool, generating: bool = False) -> HostView:
         """Two looks at the whole host; ``generating``: health means that a token came."""
         observer = Observer(self.remote, self.config.servers_on(self._host))
@@ -274,7 +269,9 @@ class Planner:
             servers={s.name: s for s in self.config.servers_on(self._host)},
             options=KillOptions(named=frozenset(named)),
         )
-        return replace(plan, action="kill-zombies")
+        strangers = any(zombie.kind is ZombieKind.FOREIGN for zombie in chosen.zombies)
+        plan = replace(plan, action="kill-zombies")
+        return typed(plan, self._host) if strangers else plan
 
     async def still_due(self, plan: Plan) -> str | None:
         """Why a kill plan is out of date, or nothing: the last look before it is carried out."""
@@ -326,15 +323,31 @@ class Planner:
             if process is None:
                 raise UsageError(f"process {one.pid} is gone", place=self._host, hint="look again")
             marked.append(_named(process, ZombieKind.FOREIGN, "named by the operator"))
+        named = frozenset(str(one.pid) for one in processes)
+        chosen = choose(marked, named=named, snapshot=snapshot)
+        runs = await self.remote.runs()
+        servers = {s.name: s for s in self.config.servers_on(self._host)}
         plan = plan_kill(
             marked,
             snapshot,
-            await self.remote.runs(),
+            runs,
             host=self.remote.host,
-            servers={s.name: s for s in self.config.servers_on(self._host)},
-            options=KillOptions(named=frozenset(str(one.pid) for one in processes)),
+            servers=servers,
+            options=KillOptions(named=named),
         )
-        return replace(plan, action="kill", summary=(f"end {len(marked)} named processes",))
+        count = len(chosen.zombies)
+        lines = [f"end {count} named process{'es' * (count != 1)}"]
+        lines += [f"left alone: {zombie.pid}: {why}" for zombie, why in chosen.skipped]
+        lines += [line for line in plan.summary if line.startswith("left alone")]
+        plan = replace(plan, action="kill", summary=tuple(lines))
+        ours = {run.run_id for run in runs}
+        units, containers = owned(servers, runs)
+        strangers = [
+            one
+            for one in (by_id[wanted] for wanted in processes)
+            if one.run_id not in ours and one.unit not in units and one.container not in containers
+        ]
+        return typed(plan, self._host) if strangers else plan
 
     async def clean(self, paths: Collection[str] | None = None) -> Plan:
         """A plan to remove stale leftovers, all of them or those at the given paths."""
@@ -363,10 +376,6 @@ class Planner:
         if server is None or record.plan.action not in ACTIONS:
             return plan_undo(record)
         return await plan_undo_serving(self.remote, server, record)
-
-    async def resume(self, plan_id: str) -> Plan:
-        """The plan that was interrupted, as it was."""
-        return to_resume(await find(self.remote, plan_id)).plan
 
 
 def _planned_hung(plan: Plan) -> set[int]:

@@ -18,9 +18,6 @@ from typing import Any
 BUNDLED = "eagle3"
 """Name of the bundled engine's table."""
 
-BUNDLED_AS = "0.5.12.post1"
-"""The version of SGLang that the bundled engine behaves as."""
-
 
 @dataclass(frozen=True, slots=True)
 class Option:

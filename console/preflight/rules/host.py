@@ -19,7 +19,6 @@ from console.text import clean
 
 DEFAULT_PORT = {"sglang": 30000, "bundled": 30000, "vllm": 8000}
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_ANY = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
 _PATH_FLAGS = (
     ("model-path", "the target's folder"),
     ("speculative-draft-model-path", "the draft's folder"),

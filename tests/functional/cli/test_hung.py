@@ -104,12 +104,22 @@ def test_hung_servers_are_found_and_ended_by_one_command_each(servers: Command) 
         assert zombie["killable"] or "watched for" in zombie["why_not"], zombie
     print(f"zombies: {took:.1f} s", *(z["why_not"] for z in hung.values()), sep="\n  ")
 
+    spy = servers.folder / "py-spy"
+    spy.write_text('#!/bin/sh\n[ "$1" = dump ] && echo "Thread of $3 in wait_for_peer"; exit 0\n')
+    spy.chmod(0o755)
+    servers.env["PATH"] = f"{servers.folder}:{servers.env['PATH']}"
     began = time.monotonic()
-    killed = servers("kill-zombies", "--kind", "hung", "--yes", "--json", bound_s=240)
+    words = ("kill-zombies", "--kind", "hung", "--dump", "--yes", "--json")
+    killed = servers(*words, bound_s=240)
     print(f"kill-zombies: {time.monotonic() - began:.1f} s", killed.out, sep="\n")
     assert killed.code == 0, (killed.out, killed.err)
     assert {z["pid"] for z in here(killed.json)["killed"]} == set(hung)
     assert here(killed.json)["clean"]
+    texts = [Path(path).read_text() for path in here(killed.json)["dumps"]]
+    assert len(texts) == len(HANGS), "one file for each server"
+    for name in HANGS:
+        scheduler = families[name]["sglang::scheduler"]
+        assert any(f"Thread of {scheduler} in wait_for_peer" in text for text in texts)
     left = {name: family(seen[name]["run_id"]) for name in HANGS}
     assert left == {name: {} for name in HANGS}
 
@@ -148,8 +158,13 @@ def test_a_stopped_scheduler_is_hung_and_a_relaunch_serves_again(bundled: Comman
     assert not hung["killable"]
     assert hung["why_not"]
 
-    again = bundled("relaunch", "one", "--yes", "--wait", "--json")
+    spy = bundled.folder / "py-spy"
+    spy.write_text('#!/bin/sh\n[ "$1" = dump ] && echo "Thread of $3"; exit 0\n')
+    spy.chmod(0o755)
+    bundled.env["PATH"] = f"{bundled.folder}:{bundled.env['PATH']}"
+    again = bundled("relaunch", "one", "--dump", "--yes", "--wait", "--json")
     assert again.code == 0, again.err
+    assert f"Thread of {hung['pid']}" in Path(again.json["dump"]).read_text()
     assert again.json["outcome"] == "ready"
     after = bundled("status", "--json").json["hosts"][0]["servers"][0]
     assert (after["phase"], after["health"]) == ("ready", "ok")
