@@ -18,6 +18,7 @@ from console.remote import (
     Cursor,
     ExitStatus,
     FileStat,
+    HostFileError,
     Launch,
     LogChunk,
     LogSource,
@@ -143,8 +144,12 @@ class Session:
             args = {"full": full, "artefacts": artefacts, "whole": first}
             try:
                 value = await self._call("snapshot", args, 30.0)
-            except BaseException:
+            except BaseException as error:
                 self._snapshots.whole = False  # an answer may be lost: start afresh
+                if isinstance(error, HostFileError):  # no descriptors or memory are left there
+                    raise HostError(
+                        f"it cannot be looked at: {error.message}", place=self.host.name
+                    ) from error
                 raise
             return decode.checked(self.host.name, lambda: self._snapshots.build(value))
 

@@ -160,7 +160,7 @@ class Executor:
         except Refused as error:
             return Outcome("refused", str(error), _error_data(error))
         except HostError as error:
-            hint = f"the link broke; finish with: specops resume {context.plan.id}"
+            hint = f"finish with: specops resume {context.plan.id}"
             return Outcome("failed", f"{error} ({hint})", _error_data(error))
         except SpecopsError as error:
             return Outcome("failed", str(error), _error_data(error))

@@ -30,7 +30,7 @@ from console.model import (
     Zombie,
     ZombieKind,
 )
-from console.zombies.family import Scope, Table, dead
+from console.zombies.family import Scope, Table, dead, newest
 from console.zombies.policy import Policy
 from console.zombies.vetoes import owned, untouchable, veto
 
@@ -284,7 +284,7 @@ def _signals(
     targets = tuple(map(target_of, group.targets.values()))
     if not targets:
         return []
-    params: dict[str, Any] = {"scopes": encode(scopes), "planned_at": snapshot.time}
+    params: dict[str, Any] = {"scopes": encode(scopes), "newest": newest(snapshot)}
     params["left_out"] = encode(list(group.left_out))
     count = f"{len(targets)} process" + ("es" if len(targets) > 1 else "")
     return [

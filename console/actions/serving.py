@@ -261,6 +261,7 @@ def _launched(run: Run, step: Step, hello: Hello) -> dict[str, Any]:
     scope = Scope(run_ids=frozenset({run.run_id}), uids=frozenset({hello.uid}))
     title = " ".join(run.argv)
     launcher = run.launcher
+    since = launcher.start_ticks if launcher else 0  # all of its run came after that
     manager = list(systemctl(hello.uid != 0))
     undo = Step(
         StepKind.SIGNAL,
@@ -270,7 +271,7 @@ def _launched(run: Run, step: Step, hello: Hello) -> dict[str, Any]:
         targets=(Target(launcher, hello.uid, hello.user, title, run.run_id),) if launcher else (),
         dangerous=True,
         verify="looked at again until nothing of it is left",
-        params={"scopes": encode([scope]), "repeat": True, "planned_at": run.launched_at},
+        params={"scopes": encode([scope]), "repeat": True, "newest": since},
     )
     if run.unit is not None:
         undo = Step(

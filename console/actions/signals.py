@@ -71,7 +71,7 @@ async def signal_step(step: Step, context: Context) -> Outcome:
     """SIGNAL: the targets and, within ``params["scopes"]``, what they have forked since.
 
     ``params``: ``scopes`` (each a :class:`Scope`), ``left_out`` (identities never to be taken in),
-    ``planned_at`` (host clock, s since 1970),
+    ``newest`` (start of the newest process of the look that was confirmed, ticks since the boot),
     ``repeat``: keep looking and signalling until no new member is found, and
     ``exact``: the targets alone, for a launcher that ends its own children in good order.
 
@@ -81,7 +81,7 @@ async def signal_step(step: Step, context: Context) -> Outcome:
     signal = step.signal or "TERM"
     scopes = [decode(Scope, item, place="scope") for item in step.params.get("scopes", ())]
     left_out = {decode(ProcessId, one) for one in step.params.get("left_out", ())}
-    planned_at = float(step.params.get("planned_at", 0.0))
+    newest = step.params.get("newest")
     targets = {target.process: target for target in (*step.targets, *_signalled(context))}
     tally = Tally()
     rounds = ROUNDS if step.params.get("repeat") else 1
@@ -95,7 +95,7 @@ async def signal_step(step: Step, context: Context) -> Outcome:
             found = tuple(p for p in living if p is not None and not dead(p))
         else:
             found = _family(table, scopes, targets, left_out)
-        if grown := strangers(targets, found, snapshot, planned_at):
+        if grown := strangers(targets, found, newest):
             raise Refused(
                 f"the set grew beyond what was confirmed by {len(grown)}: {', '.join(grown[:3])}",
                 place=step.host,

@@ -48,7 +48,11 @@ class Holders:
         self._locks = _locked_inodes()
 
     def _look_into(self, pid: int) -> None:
-        seen = proc.stat(pid)
+        try:
+            seen = proc.stat(pid)
+        except PermissionError:  # hidden from this login
+            self.blind = True
+            return
         if seen is None or seen.kernel_thread:
             return
         folder = proc.base(pid, seen.state)
@@ -120,7 +124,7 @@ def _shared(path: str) -> bool:
 def _unix_sockets() -> set[str]:
     try:
         lines = machine.read("/proc/net/unix", 16 << 20).decode("utf-8", "replace").splitlines()
-    except OSError:
+    except (FileNotFoundError, PermissionError):
         return set()
     return {line.split(None, 7)[7] for line in lines[1:] if len(line.split(None, 7)) == 8}
 
@@ -129,7 +133,7 @@ def _locked_inodes() -> dict[tuple[int, int], int]:
     locked: dict[tuple[int, int], int] = {}
     try:
         lines = machine.read("/proc/locks").decode("ascii", "replace").splitlines()
-    except OSError:
+    except (FileNotFoundError, PermissionError):
         return locked
     for line in lines:
         fields = line.split()

@@ -33,11 +33,19 @@ def wait_gone(call: Call) -> list[int]:
     boot = machine.boot_id()
     left = [index for index, item in enumerate(wanted) if item[2] == boot]
     while True:
-        left = [i for i in left if not identity.all_threads_gone(wanted[i][0], wanted[i][1])]
+        left = [i for i in left if not _gone(*wanted[i][:2])]
         if not left or time.monotonic() >= deadline:
             return left
         if call.cancelled.wait(POLL_S):
             raise Cancelled
+
+
+def _gone(pid: int, start: int) -> bool:
+    """Whether it is known to be gone: what cannot be read just now is still there."""
+    try:
+        return identity.all_threads_gone(pid, start)
+    except OSError:
+        return False
 
 
 VERBS: Verbs = {"wait_gone": wait_gone}

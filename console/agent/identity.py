@@ -56,7 +56,7 @@ def ancestors() -> set[int]:
     pid = os.getpid()
     while pid > 0 and pid not in found:
         found.add(pid)
-        seen = proc.stat(pid)
+        seen = proc.visible(pid)
         pid = seen.ppid if seen else 0
     return found
 

@@ -27,9 +27,19 @@ def signal_all(call: Call) -> list[dict[str, str]]:
     assert isinstance(targets, list)
     session, above = os.getsid(0), identity.ancestors()
     return [
-        _signal_one(triple, target.get("run_id"), number, session, above)
+        _known_or_denied(triple, target.get("run_id"), number, session, above)
         for triple, target in zip(triples, targets)
     ]
+
+
+def _known_or_denied(
+    triple: tuple[int, int, str], run_id: Any, number: int, session: int, above: set[int]
+) -> dict[str, str]:
+    """The outcome of one; without descriptors or memory nobody knows who it is: no signal."""
+    try:
+        return _signal_one(triple, run_id, number, session, above)
+    except OSError as error:
+        return _outcome("denied", error.strerror or "it cannot be looked at")
 
 
 def _signal_one(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import threading
@@ -18,11 +19,12 @@ def read(path: str, limit: int = 1 << 20) -> bytes:
         return source.read(limit)
 
 
+@functools.lru_cache(maxsize=None)
 def boot_id() -> str:
-    """The kernel's id of this boot, "" where it is hidden."""
+    """The kernel's id of this boot, "" where it is hidden; nobody's process outlives it."""
     try:
         return read("/proc/sys/kernel/random/boot_id").decode("ascii", "replace").strip()
-    except OSError:
+    except (FileNotFoundError, PermissionError):
         return ""
 
 

@@ -32,9 +32,10 @@ def parse(data: bytes, into: Sockets) -> None:
 
 
 def sockets() -> Sockets:
-    """All listening and established TCP sockets."""
+    """All listening and established TCP sockets; raises ``OSError`` where they cannot be read."""
     found = Sockets({}, {})
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with contextlib.suppress(OSError):
+        # Not there, or kept from this login; anything else must not pass for "nobody listens".
+        with contextlib.suppress(FileNotFoundError, PermissionError):
             parse(read(path, 8 << 20), found)
     return found

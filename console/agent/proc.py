@@ -73,13 +73,25 @@ def parse_stat(data: bytes) -> Stat:
 
 
 def stat(pid: int, thread: int | None = None) -> Stat | None:
-    """The stat of a process or one of its threads; ``None`` when it is gone."""
+    """The stat of a process or one of its threads; ``None`` when it is gone.
+
+    Raises ``OSError`` where that cannot be known: a host without free descriptors or memory must
+    not look like one without processes.
+    """
     path = "/proc/{}/stat".format(pid)
     if thread is not None:
         path = "/proc/{}/task/{}/stat".format(pid, thread)
     try:
         return parse_stat(read(path, 4096))
-    except (OSError, ValueError):
+    except (FileNotFoundError, ProcessLookupError, ValueError):
+        return None
+
+
+def visible(pid: int) -> Stat | None:
+    """The stat of a process; ``None`` when it is gone or hidden from this login."""
+    try:
+        return stat(pid)
+    except PermissionError:
         return None
 
 
@@ -89,10 +101,10 @@ def pids() -> list[int]:
 
 
 def tasks(pid: int) -> list[int]:
-    """The thread ids of a process; empty when it is gone."""
+    """The thread ids of a process; empty when it is gone. Raises ``OSError`` as :func:`stat`."""
     try:
         return [int(name) for name in os.listdir("/proc/{}/task".format(pid)) if name.isdigit()]
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return []
 
 

@@ -39,8 +39,12 @@ class HostLock:
                 raise VerbError(
                     "refused", "locked by {}".format(holder.strip() or "another console")
                 ) from None
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, owner.encode("utf-8", "backslashreplace")[:4096], 0)
+            try:
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, owner.encode("utf-8", "backslashreplace")[:4096], 0)
+            except OSError as error:  # a full disk; kept open it would be held by nobody
+                os.close(descriptor)
+                raise OSError(error.errno, error.strerror, path) from None
             self._fd = descriptor
 
     def release(self) -> None:

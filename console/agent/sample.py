@@ -59,7 +59,7 @@ class Sampler:
         return bool(up - row["start"] / self._tick < YOUNG_S)
 
     def _update(self, pid: int, row: dict[str, Any] | None, full: bool) -> None:
-        seen = proc.stat(pid)
+        seen = proc.visible(pid)
         if seen is None:
             self._drop(pid)
             return
@@ -167,7 +167,7 @@ def protected(rows: dict[int, dict[str, Any]]) -> set[int]:
     pid: int | None = os.getpid()
     while pid and pid > 1:
         own.add(pid)
-        seen = proc.stat(pid)
+        seen = proc.visible(pid)
         pid = seen.ppid if seen else None
     return own | {pid for pid, row in rows.items() if row.get("sid") == session}
 
@@ -207,8 +207,11 @@ def snapshot(call: Call) -> dict[str, Any]:
 
 
 def hides_nothing() -> bool:
-    """Whether /proc shows the processes of other users too (``hidepid`` off, or root)."""
-    return os.geteuid() == 0 or os.path.isdir("/proc/1")
+    """Whether /proc shows the processes of other users too (``hidepid`` off, or root).
+
+    One kind of it hides the folder of another's process, one only what is in it.
+    """
+    return os.geteuid() == 0 or os.access("/proc/1/stat", os.R_OK)
 
 
 VERBS: Verbs = {"snapshot": snapshot}

@@ -163,6 +163,17 @@ class SnapshotBuilder:
         self._rows: dict[int, dict[str, Any]] = {}
         self._known: dict[int, Process] = {}
         self.whole = False
+        self._began: tuple[str, float] | None = None
+
+    def _time(self, boot: str, uptime: float, now: float) -> float:
+        """The host's clock, in seconds since 1970, that no setting of it can move.
+
+        How long something has been so is the difference of two of these: a clock set forward by an
+        hour must not make a server silent for an hour. So it is read once and counted on.
+        """
+        if self._began is None or self._began[0] != boot:
+            self._began = boot, now - uptime
+        return self._began[1] + uptime
 
     def build(self, value: Mapping[str, Any]) -> Snapshot:
         """One snapshot; raises what :func:`checked` turns into an ``AgentError``."""
@@ -198,7 +209,7 @@ class SnapshotBuilder:
             found.append(replace(item, gpu_memory_mib=held) if held and sure else item)
         return Snapshot(
             boot_id=boot,
-            time=_number(value["time"]),
+            time=self._time(boot, uptime, _number(value["time"])),
             uid=_int(value["uid"]),
             processes=tuple(found),
             gpus=gpus,

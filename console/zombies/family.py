@@ -14,6 +14,8 @@ from console.model import Process, ProcessId, Snapshot
 from console.zombies.vetoes import is_launcher
 
 Veto = Callable[[Process], str | None]
+SLACK_TICKS = 100
+"""A second, in which a process may have been forked that the look just missed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +185,18 @@ def still_bound(table: Table, scope: Scope, known: Iterable[ProcessId]) -> Scope
     return replace(scope, sessions=scope.sessions & sids)
 
 
+def newest(snapshot: Snapshot) -> int | None:
+    """The latest start among the processes of a look, in ticks since the boot: no clock in it."""
+    return max((p.id.start_ticks for p in snapshot.processes), default=None)
+
+
 def strangers(
-    confirmed: Collection[ProcessId], found: Iterable[Process], snapshot: Snapshot, since: float
+    confirmed: Collection[ProcessId], found: Iterable[Process], since: int | None
 ) -> list[str]:
-    """Why a set is not the one that was confirmed at ``since`` (host clock): who is new in it.
+    """Why a set is not the one that was confirmed: who is new in it.
+
+    ``since`` is the :func:`newest` start of the look that was confirmed, ``None`` where it is not
+    known: then nobody may have come.
 
     Children forked since then belong to what was confirmed. A process that was there already and
     was not shown does not, nor does a launcher that something else has started.
@@ -197,7 +207,8 @@ def strangers(
         for process in found
         if process.id not in confirmed
         and (
-            snapshot.time - process.age_s < since - 1.0
+            since is None
+            or process.id.start_ticks < since - SLACK_TICKS
             or (is_launcher(process) and process.ppid not in pids)
         )
     ]

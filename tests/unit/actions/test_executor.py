@@ -233,9 +233,14 @@ async def test_a_process_that_was_there_and_was_not_confirmed_stops_the_plan(
     nursery.start(FAMILY, "0")
     plan = await _plan(place)
     nursery.start(FAMILY, "0")
-    place.look = lambda snapshot: _adopted(
-        replace(snapshot, processes=tuple(replace(p, age_s=999.0) for p in snapshot.processes))
+    place.look = _adopted
+    # The look that was confirmed knew of later starts: the second family was there already.
+    later = {"newest": 1 << 60}
+    steps = tuple(
+        replace(step, params={**step.params, **later}) if step.kind is StepKind.SIGNAL else step
+        for step in plan.steps
     )
+    plan = replace(plan, steps=steps)
     results = await _run(Executor(place.remote, audit), plan)
     assert [r.outcome for r in results] == ["refused"]
     assert "grew beyond what was confirmed by 1" in results[0].detail
