@@ -135,12 +135,12 @@ async def _run(
             _say_plan(work)
     count = sum(_chosen_count(w, kinds, named) for w in todo)
     places = ", ".join(w.host.name for w in todo)
-    question = f"Kill or clean {count} on {places}?"
+    words = f"Kill or clean {count} on {places}?"
     word = next((w.plan.confirm for w in todo if w.plan is not None and w.plan.confirm), None)
     if word is not None and not how.yes:
-        confirm_typed(question, word)  # with --yes it is the name that was typed after --named
+        confirm_typed(words, word)  # with --yes it is the name that was typed after --named
     else:
-        confirm(question, yes=how.yes)
+        confirm(words, yes=how.yes)
     await asyncio.gather(*(_carry_out(cli, config, presets, audit, work) for work in todo))
     return _report(cli, works, kinds, named, dry_run=False)
 
