@@ -115,8 +115,8 @@ class Executor:
         intent = {"step": index, "kind": step.kind.value}
         try:
             await self._note(plan, "intent", intent, {**intent, "what": describe(step)})
-        except HostError:
-            self._interrupted(plan, index, "not begun: the host's journal was not reached")
+        except SpecopsError:
+            self._interrupted(plan, index, "not begun: the host's journal was not written")
             raise
         context = Context(plan, index, self.remotes[step.host], results, self.say, in_doubt)
         started = time.monotonic()
@@ -178,7 +178,7 @@ class Executor:
         outcome = bad[-1].outcome if bad else "ok"
         try:
             await self._note(plan, "end", {"outcome": outcome}, {"outcome": outcome})
-        except HostError:  # already said by the step's result; the journal stays open for resume
+        except SpecopsError:  # a lost link, a full disk: the journal stays open for resume
             self.audit.write("unfinished", plan=plan.id, host=plan.host)
 
     async def _unlock(self) -> None:

@@ -40,7 +40,7 @@ class Holders:
 
     def __init__(self) -> None:
         self.by_file: dict[tuple[int, int], set[int]] = {}
-        self.blind = False
+        self.blind = not proc.hides_nothing()
         self.elsewhere = not machine.in_init_namespace()
         for pid in proc.pids():
             self._look_into(pid)

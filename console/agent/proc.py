@@ -95,6 +95,14 @@ def visible(pid: int) -> Stat | None:
         return None
 
 
+def hides_nothing() -> bool:
+    """Whether /proc shows the processes of other users too (``hidepid`` off, or root).
+
+    One kind of it hides the folder of another's process, one only what is in it.
+    """
+    return os.geteuid() == 0 or os.access("/proc/1/stat", os.R_OK)
+
+
 def pids() -> list[int]:
     """All pids that /proc shows."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]

@@ -201,17 +201,9 @@ def snapshot(call: Call) -> dict[str, Any]:
             "protected": sorted(protected(rows)),
             "cpu": CPU.sample(),
             "artefacts": found,
-            "complete": hides_nothing(),
+            "complete": proc.hides_nothing(),
             "swept": swept,
         }
-
-
-def hides_nothing() -> bool:
-    """Whether /proc shows the processes of other users too (``hidepid`` off, or root).
-
-    One kind of it hides the folder of another's process, one only what is in it.
-    """
-    return os.geteuid() == 0 or os.access("/proc/1/stat", os.R_OK)
 
 
 VERBS: Verbs = {"snapshot": snapshot}
