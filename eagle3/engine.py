@@ -11,6 +11,7 @@ Numbers used throughout, for a request with ``n + 1`` tokens so far: the target'
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from eagle3.cache import KVCache
 from eagle3.checkpoint import Progress
 from eagle3.config import ModelConfig, read_draft, read_target
 from eagle3.draft import Draft
-from eagle3.sampling import choose
+from eagle3.sampling import Race
 from eagle3.sampling_params import SamplingParams
 from eagle3.speculation import Chain, Proposal, Tree, branch_mask, prefix_mask
 from eagle3.speculative_args import SpeculativeParams
@@ -180,7 +181,7 @@ class Engine:
             if aux is not None:
                 features.append(self.draft.fuse(aux))
         logits = self.target.logits(hidden[-1:])
-        token = int(choose(logits[None], [sequence.params], [[length]])[0, 0])
+        token = int(self._race([sequence], 1).choose(logits[None], [[0]])[0, 0])
         self._keep_logprobs(sequence, logits, [token])
         sequence.tokens.append(token)
         self.running.append(sequence)
@@ -221,8 +222,8 @@ class Engine:
         span = Span(0, rows, self.cache.index(0, rows), reach, mask)
         hidden, _ = self.target.forward(ids, span, self.cache)
         logits = self.target.logits(hidden)[:, None]
-        positions = [[len(s.tokens)] for s in self.running]
-        chosen = choose(logits, [s.params for s in self.running], positions).tolist()
+        race = self._race(self.running, 1)
+        chosen = race.choose(logits, [[0]] * len(self.running)).tolist()
         for sequence, tokens, row in zip(self.running, chosen, logits, strict=True):
             self._keep_logprobs(sequence, row, tokens)
             sequence.tokens += tokens
@@ -232,13 +233,14 @@ class Engine:
         """Draft, verify, keep what the target agrees with, and catch the draft up."""
         batch = len(self.running)
         lengths = [len(s.tokens) - 1 for s in self.running]
+        race = self._race(self.running, self.drafter.steps + 1)
         proposal = self.drafter.propose(
-            self.hidden[:batch], self.scores[:batch], lengths, self.draft_cache
+            self.hidden[:batch], self.scores[:batch], lengths, self.draft_cache, race
         )
         roots = torch.tensor([s.tokens[-1] for s in self.running], device=self.device)
         proposal.tokens[:, 0] = roots
         logits, features = self._verify(proposal, lengths)
-        chosen = self._choose_nodes(proposal, logits, lengths)
+        chosen = race.choose(logits, proposal.ahead)
         drafted, picked = proposal.tokens.tolist(), chosen.tolist()
         paths, accepted = [], []
         for request, sequence in enumerate(self.running):
@@ -253,6 +255,11 @@ class Engine:
             accepted.append(tokens)
         self._catch_up(paths, accepted, features, lengths)
         return accepted
+
+    def _race(self, running: Seq[Sequence], ahead: int) -> Race:
+        """The race for the next ``ahead`` tokens of each."""
+        params, positions = [s.params for s in running], [len(s.tokens) for s in running]
+        return Race(params, positions, ahead, self.target_config.vocab, self.device)
 
     def _verify(self, proposal: Proposal, lengths: list[int]) -> tuple[Tensor, Tensor]:
         """The target's scores after every proposed node, and the features of those nodes."""
@@ -270,20 +277,6 @@ class Engine:
         assert aux is not None
         logits = self.target.logits(hidden).view(batch, nodes, -1)
         return logits, self.draft.fuse(aux).view(batch, nodes, -1)
-
-    def _choose_nodes(self, proposal: Proposal, logits: Tensor, lengths: list[int]) -> Tensor:
-        """The token the target chooses after every node; node at depth d decides position n+d+1."""
-        params = [s.params for s in self.running]
-        nodes = proposal.tokens.shape[1]
-        if proposal.depths is None:
-            depths = [list(range(nodes))] * len(lengths)
-        else:
-            depths = proposal.depths.tolist()
-        positions = [
-            [length + depth + 1 for depth in row]
-            for length, row in zip(lengths, depths, strict=True)
-        ]
-        return choose(logits, params, positions)
 
     def _catch_up(
         self,

@@ -1,7 +1,8 @@
 """Drafting: what the draft proposes for the target to check, as a chain or as a tree.
 
 Both take the draft's state after its last pass over accepted tokens (a hidden state and the scores
-it gave) and return one :class:`Proposal` for the whole batch.
+it gave) and return one :class:`Proposal` for the whole batch. The race
+is the one in which the target will draw (:mod:`eagle3.sampling`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from eagle3.cache import KVCache
 from eagle3.draft import Draft
+from eagle3.sampling import Race
 from eagle3.speculative_args import SpeculativeParams
 from eagle3.transformer import Span
 
@@ -34,6 +36,14 @@ class Proposal:
     depths: Tensor | None = None
     parents: list[list[int]] | None = None
     ancestors: Tensor | None = None
+
+    @property
+    def ahead(self) -> list[list[int]]:
+        """Per request and node, how far behind the next token stands what is chosen after it."""
+        if self.depths is not None:
+            return self.depths.tolist()
+        batch, nodes = self.tokens.shape
+        return [list(range(nodes))] * batch
 
     def accept(self, request: int, drafted: list[int], chosen: list[int]) -> list[int]:
         """The nodes from the root to the deepest one that the target agrees with.
@@ -80,13 +90,13 @@ def branch_mask(lengths: Tensor, visible: Tensor, reach: int) -> Tensor:
 
 
 class Chain:
-    """Drafts the most likely token at each step."""
+    """Drafts the one best token at each step."""
 
     def __init__(self, draft: Draft, params: SpeculativeParams) -> None:
         self.draft, self.steps = draft, params.steps
 
     def propose(
-        self, hidden: Tensor, scores: Tensor, lengths: list[int], cache: KVCache
+        self, hidden: Tensor, scores: Tensor, lengths: list[int], cache: KVCache, race: Race
     ) -> Proposal:
         """Draft for every request.
 
@@ -95,12 +105,14 @@ class Chain:
             scores: what it scored after them, [batch, draft vocabulary].
             lengths: rows the draft has computed so far.
             cache: the draft's.
+            race: for the tokens to be guessed.
         """
         batch, draft = len(lengths), self.draft
         start = torch.tensor(lengths, device=hidden.device)[:, None]
         tokens = [torch.zeros_like(start)]
         for step in range(self.steps):
-            token = draft.token_of[scores.argmax(-1, keepdim=True)]
+            best = race.guess(scores, step, draft.token_of).argmax(-1, keepdim=True)
+            token = draft.token_of[best]
             tokens.append(token)
             if step == self.steps - 1:
                 break
@@ -137,16 +149,17 @@ class Tree:
     """Keeps the best ``topk`` branches at each step, then cuts the most probable tree."""
 
     def __init__(self, draft: Draft, params: SpeculativeParams) -> None:
-        self.draft, self.params = draft, params
+        self.draft, self.params, self.steps = draft, params, params.steps
 
     def propose(
-        self, hidden: Tensor, scores: Tensor, lengths: list[int], cache: KVCache
+        self, hidden: Tensor, scores: Tensor, lengths: list[int], cache: KVCache, race: Race
     ) -> Proposal:
         """As :meth:`Chain.propose`."""
         topk, steps, batch = self.params.topk, self.params.steps, len(lengths)
         start = torch.tensor(lengths, device=hidden.device)
         found = _Candidates()
-        best, ids = scores.log_softmax(-1).topk(topk)
+        raced = race.guess(scores, 0, self.draft.token_of)
+        best, ids = raced.log_softmax(-1).topk(topk)
         tokens = self.draft.token_of[ids]
         first = found.add(tokens, best, torch.full_like(tokens, -1))
         numbers = torch.arange(topk, device=hidden.device).expand(batch, topk) + first
@@ -156,7 +169,8 @@ class Tree:
             own = torch.eye(topk, dtype=torch.bool, device=hidden.device).expand(batch, topk, topk)
             seen = torch.cat((seen, own), 2)
             hidden, scores = self._decode(tokens, hidden, seen, start, step, cache)
-            gain, ids = scores.log_softmax(-1).topk(topk)
+            raced = race.guess(scores, step + 1, self.draft.token_of)
+            gain, ids = raced.log_softmax(-1).topk(topk)
             total = (best[..., None] + gain).flatten(1)
             every = self.draft.token_of[ids].flatten(1)
             first = found.add(every, total, numbers.repeat_interleave(topk, 1))

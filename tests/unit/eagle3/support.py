@@ -10,7 +10,7 @@ import torch
 from tokenizers import Tokenizer
 
 from eagle3.engine import Engine, EngineConfig, Sequence
-from eagle3.sampling import distribution, uniform
+from eagle3.sampling import distribution, waits
 from eagle3.sampling_params import SamplingParams
 from eagle3.speculative_args import SpeculativeParams
 from eagle3.train import chat, corpus
@@ -18,8 +18,6 @@ from eagle3.weights import paths
 
 NEAR_TIE = 1e-4
 """A top-2 gap below which another order of additions may choose the other token."""
-NEAR_BOUNDARY = 1e-5
-"""The same for a draw: how far its random number lies from the edge between two tokens."""
 
 
 @functools.cache
@@ -95,12 +93,12 @@ def scores_after(tokens: list[int]) -> torch.Tensor:
 def near_tie(tokens: list[int], params: SamplingParams) -> bool:
     """Whether rounding alone may decide which token follows ``tokens``."""
     scores = scores_after(tokens)
-    if params.temperature == 0:
-        best = scores[0].topk(2).values
-        return float(best[0] - best[1]) < NEAR_TIE
-    law = distribution(scores, params)[0]
-    edges = law.cumsum(0) / law.sum()
-    return float((edges - uniform(params.seed, len(tokens))).abs().min()) < NEAR_BOUNDARY
+    if params.temperature > 0:  # the times of the two that come in first, as scores
+        law = distribution(scores, params)
+        late = waits(params.seed, [len(tokens)], torch.arange(law.shape[1]))
+        scores = (law / late).log() * params.temperature
+    best = scores[0].topk(2).values
+    return float(best[0] - best[1]) < NEAR_TIE
 
 
 def differences(wanted: list[Sequence], got: list[Sequence]) -> tuple[list[str], int]:

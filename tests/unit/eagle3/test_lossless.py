@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from eagle3.engine import Sequence
-from eagle3.sampling import distribution, draw, uniform
+from eagle3.sampling import Race, distribution
 from eagle3.sampling_params import SamplingParams
 from tests import scale
 
@@ -101,13 +101,18 @@ def test_samples_follow_the_targets_distribution(temperature: float) -> None:
             span = engine._prompt_span(0, 0, len(prompt), engine.cache)
             hidden, _ = engine.target.forward(ids, span, engine.cache)
             params = SamplingParams(temperature=temperature)
-            wanted = distribution(engine.target.logits(hidden[-1:]), params)[0]
+            logits = engine.target.logits(hidden[-1:])
+            wanted = distribution(logits, params)[0]
             draws = scale.count(200_000)
             parts = [range(first, min(first + 1000, draws)) for first in range(0, draws, 1000)]
-            tokens = torch.cat([
-                draw(wanted.expand(len(seeds), -1), [uniform(seed, len(prompt)) for seed in seeds])
+            drawn = [
+                Race(
+                    [dataclasses.replace(params, seed=seed) for seed in seeds],
+                    [len(prompt)] * len(seeds), 1, len(wanted), engine.device,
+                ).choose(logits.expand(len(seeds), 1, -1), [[0]] * len(seeds))
                 for seeds in parts
-            ])  # fmt: skip
+            ]  # fmt: skip
+            tokens = torch.cat(drawn).flatten()
             counts = torch.bincount(tokens, minlength=len(wanted)).double()
             common = wanted * draws >= 5
             expected = torch.cat((wanted[common], wanted[~common].sum()[None])) * draws

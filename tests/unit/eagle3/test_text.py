@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 
 import pytest
 
-from eagle3.sampling import uniform
 from eagle3.text import TextStream
 
 from .support import tokenizer
@@ -57,16 +55,3 @@ def test_no_part_of_a_stop_is_ever_sent() -> None:
         stop = "".join(rng.choice("ab\n") for _ in range(rng.randrange(1, 4)))
         sent = "".join(stream(text, (stop,))[0])
         assert sent == text.split(stop)[0]
-
-
-def test_uniform_is_even_and_independent_of_neighbours() -> None:
-    numbers = [uniform(seed, position) for seed in range(100) for position in range(100)]
-    assert all(0 <= number < 1 for number in numbers)
-    counts = [0] * 10
-    for number in numbers:
-        counts[int(number * 10)] += 1
-    # Binomial(10 000, 0.1) has a standard deviation of 30.
-    assert all(abs(count - 1000) < 150 for count in counts)
-    pairs = itertools.pairwise(numbers)
-    mean = sum((a - 0.5) * (b - 0.5) for a, b in pairs) / len(numbers)
-    assert abs(mean) < 5 * (1 / 12) / len(numbers) ** 0.5
