@@ -14,6 +14,7 @@ from console.phases.lines import Line
 
 _SIGN_CHARS = 2000  # of a line are tried; signs stand near its start
 _HITS = 400  # of one sign are looked at: a storm repeats itself
+_NAME_CHARS = 200  # of a class are looked at: a log may hold any
 _INNER = re.compile(r"(?:\w+\.)*(\w+(?:Error|Exception))(?:\([^)]*\))?: ")
 _TOO_PLAIN = ("Error", "Exception")  # a word that any logger writes, without a stack no class
 
@@ -44,7 +45,8 @@ class Incident:
     def names(self) -> tuple[str, ...]:
         """The class, and the one that its message begins with: a wrapper quotes what it wraps."""
         inner = _INNER.match(self.message)
-        return (self.name, inner[1]) if inner else (self.name,)
+        names = (self.name, inner[1]) if inner else (self.name,)
+        return tuple(name[:_NAME_CHARS] for name in names)
 
     @property
     def whole(self) -> str:

@@ -276,7 +276,7 @@ def _compiler_line(evidence: Evidence, number: int) -> str:
 
 def frame_names(frames: list[Frame]) -> str:
     """Frames as ``file:function`` lines, for the rules' ``frames`` patterns."""
-    return "\n".join(f"{frame.file}:{frame.func}" for frame in frames[-40:])
+    return "\n".join(f"{frame.file[-200:]}:{frame.func[:100]}" for frame in frames[-40:])
 
 
 def chain_frames(incident: Incident) -> list[Frame]:
