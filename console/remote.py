@@ -267,7 +267,7 @@ class Remote(Protocol):
     def grep(
         self,
         source: LogSource,
-        pattern: str,
+        pattern: str | Sequence[str],
         *,
         max_lines: int = MOST_HITS,
         ignore_case: bool = False,
@@ -275,7 +275,8 @@ class Remote(Protocol):
     ) -> AsyncIterator[tuple[int, bytes]]:
         """Lines that match a regular expression, searched on the host: (byte offset, line).
 
-        At most ``max_lines``: the first ones, or the newest.
+        Several words instead: lines that hold one of them. At most ``max_lines``: the first ones,
+        or the newest.
         """
         ...
 

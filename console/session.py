@@ -327,7 +327,7 @@ class Session:
     async def grep(
         self,
         source: LogSource,
-        pattern: str,
+        pattern: str | Sequence[str],
         *,
         max_lines: int = MOST_HITS,
         ignore_case: bool = False,
@@ -336,7 +336,7 @@ class Session:
         """Matching lines with their byte offsets, searched on the host."""
         args = {
             "source": asdict(source),
-            "pattern": pattern,
+            "pattern": pattern if isinstance(pattern, str) else list(pattern),
             "max_lines": max_lines,
             "ignore_case": ignore_case,
             "newest": newest,

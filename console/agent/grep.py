@@ -21,8 +21,11 @@ def grep(call: Call) -> Any:
     source = call.args.get("source")
     if not isinstance(source, dict):
         raise VerbError("usage", "source must be an object")
+    wanted = call.args.get("pattern")
+    if isinstance(wanted, list) and not all(isinstance(word, str) and word for word in wanted):
+        raise VerbError("usage", "pattern must be text, or words")
     job = {
-        "pattern": call.text("pattern"),
+        "pattern": wanted if isinstance(wanted, list) else call.text("pattern"),
         "ignore_case": bool(call.args.get("ignore_case")),
         "max_lines": call.number("max_lines", 10_000),
         "newest": bool(call.args.get("newest")),

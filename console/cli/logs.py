@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,12 +98,13 @@ async def _show(
     cli: Cli, remote: Remote | None, source: Any, name: str, last: int | None, follow: bool,
     errors: bool, pattern: str | None,
 ) -> int:  # fmt: skip
+    from console.logs.pieces import MOST
     from console.text import clean, mask
 
     found = _found(remote, source, last, follow, errors, pattern)
     shown: list[dict[str, Any]] = []
     async for offset, raw in found:
-        text = mask(clean(raw))
+        text = mask(clean(raw, limit=MOST + 40))  # the note of what is left out included
         if errors and not _is_error(text):
             continue
         if cli.json:
@@ -156,7 +157,7 @@ def _print(text: str) -> None:
 
 
 async def _grep(
-    remote: Remote | None, source: Any, pattern: str, last: int | None
+    remote: Remote | None, source: Any, pattern: str | Sequence[str], last: int | None
 ) -> AsyncIterator[tuple[int, bytes]]:
     """Lines that match: all of a file here, the first or the last so many of a log on a host."""
     if remote is not None:
@@ -174,6 +175,7 @@ async def _grep(
     import re
     from collections import deque
 
+    assert isinstance(pattern, str)  # words are for a host's grep
     wanted, offset = re.compile(pattern.encode()), 0
     newest: deque[tuple[int, bytes]] = deque(maxlen=last)
     with source.open("rb") as file:
@@ -191,23 +193,19 @@ async def _tail(
     remote: Remote | None, source: Any, last: int | None, follow: bool
 ) -> AsyncIterator[tuple[int, bytes]]:
     """Whole lines with their offsets; of a line that was redrawn, its last state."""
-    if remote is None and not follow:
-        for hit in _tail_file(source, last):
-            yield hit
-        return
-    rest, start = b"", 0
+    from console.logs.pieces import Lines
+
+    lines, end = Lines(), 0
     async for chunk in _chunks(remote, source, last, follow):
         if chunk.gap_bytes:
             warn(f"{chunk.gap_bytes} bytes left out: the link is slower than the log")
         if chunk.event:
             warn(f"log {chunk.event}")
-        start = chunk.cursor.offset - len(chunk.data) - len(rest)
-        *whole, rest = (rest + chunk.data).split(b"\n")
-        for line in whole:
-            yield start, line.rstrip(b"\r").rsplit(b"\r", 1)[-1]
-            start += len(line) + 1
-    if rest:
-        yield start, rest.rsplit(b"\r", 1)[-1]
+        end = chunk.cursor.offset
+        for hit in lines.feed(chunk.data, end - len(chunk.data)):
+            yield hit
+    for hit in lines.rest(end):
+        yield hit
 
 
 def _chunks(
@@ -218,24 +216,10 @@ def _chunks(
         from console.remote import LogSource
 
         here = LogSource(path=str(source))
-        return tail_here("", here, offset=_last_lines(source, last))
+        return tail_here("", here, offset=_last_lines(source, last), follow=follow)
     from console.logs.several import tail
 
     return tail(remote, source, last_lines=last, follow=follow)
-
-
-def _tail_file(path: Path, last: int | None) -> Iterator[tuple[int, bytes]]:
-    with path.open("rb") as file:
-        offset = _last_lines(path, last)
-        file.seek(offset)
-        rest = b""
-        while block := file.read(BLOCK):
-            *whole, rest = (rest + block).split(b"\n")
-            for line in whole:
-                yield offset, line.rstrip(b"\r").rsplit(b"\r", 1)[-1]
-                offset += len(line) + 1
-        if rest:
-            yield offset, rest.rsplit(b"\r", 1)[-1]
 
 
 def _last_lines(path: Path, count: int | None) -> int:

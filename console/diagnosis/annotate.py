@@ -57,12 +57,14 @@ _FOLLOWS = (
     "other ranks that didn't finish",
 )
 _WARNING = ("WARNING", "Warning", "Ignore import error", "503 Service", "Health check failed")
-_NAMED = ("Error", "Exception", "Exit", "Interrupt", "Timeout", "Empty", "Full")
-TROUBLE = "|".join(
-    re.escape(word) for word in (*_ERROR, *_FOLLOWS, *_NAMED, "Traceback (most", 'File "')
+TROUBLE = (
+    *("rror", "xception", "Exit", "Interrupt", "Timeout", "Empty", "Full", "Traceback (most"),
+    *('File "', "NVRM: Xid", "Assertion `", "NCCL WARN", "Segmentation", "watchdog got stuck"),
+    *("atchdog timeout (self", "Killed process", "exit code -", "terminate called", "NVML"),
+    *("CUDA E", "EADDRINUSE", " ERROR ", "ERROR:", *_FOLLOWS),
 )
-"""Every line that is an error, or part of the report of one, holds one of these: for a search on
-the log's own host. Few others do."""
+"""Every line that is an error, or part of the report of one, holds one of these, and few others
+do: for a search on the log's own host."""
 _FRAME = re.compile(r' *File "(?P<file>[^"]*)", line \d+')
 _LIBRARY = re.compile(
     r"(?:site|dist)-packages/(?!sglang/|vllm/|eagle3/)|/lib/python3|<frozen|torch/|importlib"

@@ -17,7 +17,12 @@ POLL_S = 0.25
 
 
 async def tail(
-    host: str, source: LogSource, *, last_lines: int | None = None, offset: int = 0
+    host: str,
+    source: LogSource,
+    *,
+    last_lines: int | None = None,
+    offset: int = 0,
+    follow: bool = True,
 ) -> AsyncIterator[LogChunk]:
     """The file from an offset, then what is added; begins again when it is replaced or truncated.
 
@@ -41,6 +46,8 @@ async def tail(
         if data or event:
             yield LogChunk(data, Cursor(inode=inode, offset=offset), 0, event, size - offset)
             event = None
+        elif not follow:
+            return
         else:
             await asyncio.sleep(POLL_S)
 

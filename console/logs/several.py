@@ -225,12 +225,13 @@ async def tail(
 
 
 async def grep(
-    remote: Remote, source: LogSource, pattern: str, *, last: int | None = None
+    remote: Remote, source: LogSource, pattern: str | Sequence[str], *, last: int | None = None
 ) -> AsyncIterator[tuple[int, str, bytes]]:
     """Lines that match, searched on the host: offset in their file, its label, line.
 
-    ``last``: the newest so many, else the first :data:`MOST_HITS`. Of several files they come in
-    the order of their stamps.
+    ``pattern`` is a regular expression, or several words of which a line holds one. ``last``: the
+    newest so many, else the first :data:`MOST_HITS`. Of several files they come in the order of
+    their stamps.
     """
     most, newest = (MOST_HITS, False) if last is None else (last, True)
     if not source.also:

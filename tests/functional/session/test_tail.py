@@ -307,6 +307,11 @@ async def test_grep(session: Session, tmp_path: Path) -> None:
         found = [item async for item in session.grep(source, pattern, ignore_case=True)]
         assert [line for _, line in found] == [lines[7], lines[25_000], lines[49_999]]
         assert all(data[offset : offset + len(line)] == line for offset, line in found)
+    words = [item async for item in session.grep(source, ("Error", "line 9 "))]
+    assert [line for _, line in words] == [lines[7], lines[9], lines[25_000], lines[49_999]]
+    assert all(data[offset : offset + len(line)] == line for offset, line in words)
+    newest = [item async for item in session.grep(source, "of", max_lines=3, newest=True)]
+    assert [line for _, line in newest] == lines[49_996:49_999]
     few = [item async for item in session.grep(source, "nothing", max_lines=450)]
     assert [line for _, line in few] == [line for line in lines if b"nothing" in line][:450]
     with pytest.raises(ActionFailed, match="not a regular expression"):

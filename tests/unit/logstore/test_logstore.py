@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from pathlib import Path
 
 import pytest
@@ -247,12 +246,11 @@ def test_the_quick_search_misses_nothing_that_the_slow_one_finds() -> None:
 
 
 def test_a_search_on_the_host_leaves_out_no_error() -> None:
-    trouble = re.compile(TROUBLE)
     plain = (LineKind.PLAIN, LineKind.WARNING, LineKind.BAR)
     for case in cases("reports", "kinds", "sglang-0.5.12-h200"):
         for raw in case.log.split(b"\n"):
             line = clean(raw)
-            assert classify(line) in plain or trouble.search(line), line
+            assert classify(line) in plain or any(word in line for word in TROUBLE), line
 
 
 def test_errors_of_a_real_crash_lead_to_its_root() -> None:
