@@ -103,10 +103,21 @@ class Eye(Asking):
         source = self.follower.source if self.follower else None
         return source.path if source and not source.also else None
 
-    async def hear(self, remote: Remote, info: FileStat, now: float) -> bool:
-        """Read on if the log has grown; True when a failure in it is new, or is just being told."""
+    @property
+    def starting(self) -> bool:
+        """Whether a start is under way: then its log is read often, whatever that takes."""
+        told = self.follower.phase if self.follower else None
+        return self.found.alive and told not in (Phase.READY, Phase.DRAINING, Phase.STOPPED)
+
+    async def hear(self, remote: Remote, info: FileStat | None, now: float) -> bool:
+        """Read on if the log has grown; True when a failure in it is new, or is just being told.
+
+        ``info``: its file, where it is one; a journal or a container's log has to be asked.
+        """
         follower = self.follower
-        if follower is None or follower.stand is None or info.size_bytes == follower.stand.offset:
+        if follower is None or follower.stand is None:
+            return False
+        if info is not None and info.size_bytes == follower.stand.offset:
             return False
         with contextlib.suppress(ActionFailed):
             await follower.update(remote, now)

@@ -102,13 +102,15 @@ class Observer:
             HostError: the link is lost.
         """
         eyes = {eye.log_path: eye for eye in self.eyes.values() if eye.log_path}
-        if not eyes or self._last is None or self.remote.degraded:
+        asked = [eye for eye in self.eyes.values() if not eye.log_path and eye.starting]
+        if not (eyes or asked) or self._last is None or self.remote.degraded:
             return False
         now = self._last.time + time.monotonic() - self._at["look"]
         failed = [
             await eyes[info.path].hear(self.remote, info, now)
-            for info in await self.remote.stat(list(eyes))
+            for info in (await self.remote.stat(list(eyes)) if eyes else ())
         ]
+        failed += [await eye.hear(self.remote, None, now) for eye in asked]
         return any(failed)
 
     def _view(self, state: HostState, snapshot: Snapshot, error: str = "") -> HostView:

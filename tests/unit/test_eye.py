@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
+from types import SimpleNamespace
 
+import httpx
 import pytest
 
 from console.logs.follower import LogFollower
-from console.model import Health, HostView, Phase, Server, ServerState
+from console.model import Health, HostView, Phase, Runner, Server, ServerState
 from console.phases import FLOOR_S, Learned
-from console.remote import LogSource
+from console.remote import Cursor, LogChunk, LogSource
 from console.watch.attribution import Found
 from console.watch.eye import Eye
+from console.watch.observe import Observer
 from tests.functional.console import fake
 from widgets.paint import text_of
 from widgets.phases import phase_lines
@@ -109,3 +113,43 @@ def test_a_run_that_served_and_was_stopped_still_says_what_is_usual() -> None:
     view = fake.views()["dflash"]
     served = replace(view.runs[0], outcome="stopped", phases=(*view.runs[0].phases, ("ready", 0.0)))
     assert usual_s(replace(view, runs=(served,)), "k26", "load_target") == 108.0
+
+
+class Journal:
+    """A host whose unit writes its journal on; counts how often it is asked."""
+
+    degraded = None
+
+    def __init__(self) -> None:
+        view = fake.views()["ct129"]
+        self.host, self.hello = view.host, SimpleNamespace(boot_id="boot")
+        self.written = b""
+        self.asked = 0
+
+    def http(self) -> httpx.AsyncBaseTransport:
+        return httpx.MockTransport(lambda _: httpx.Response(503))
+
+    async def tail(self, source: LogSource, **_options: object) -> AsyncIterator[LogChunk]:
+        self.asked += 1
+        data, self.written = self.written, b""
+        yield LogChunk(data, Cursor(offset=len(data), journal="c"))
+
+
+async def test_a_journal_is_asked_between_two_looks_while_its_server_starts() -> None:
+    made, remote = eye(), Journal()
+    made.server = replace(made.server, runner=Runner(kind="systemd", unit="k25.service"))
+    made.follower = LogFollower(LogSource(unit="k25.service"), "sglang")
+    observer = Observer(remote, [made.server])  # type: ignore[arg-type]
+    observer.eyes = {"kimi-k25": made}
+    observer._last, observer._at["look"] = fake.views()["ct129"].snapshot, 0.0
+    remote.written = "\n".join([*LOG, ""]).encode()
+    await made.follower.update(remote, AT)  # type: ignore[arg-type]
+    assert not await observer.hear()
+    remote.written = b"[2026-11-29 05:49:20] Received sigquit from a child process.\n"
+    assert await observer.hear()
+    remote.written = b"[2026-11-29 05:55:12] The server is fired up and ready to roll!\n"
+    await observer.hear()
+    asked = remote.asked
+    assert not await observer.hear()
+    assert remote.asked == asked  # one that serves is looked at once a second
+    await observer.close()

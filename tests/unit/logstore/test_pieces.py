@@ -9,7 +9,8 @@ from console.logs.pieces import MOST, Lines
 
 
 def read(data: bytes, size: int) -> list[tuple[int, bytes]]:
-    lines, out = Lines(), []
+    lines = Lines()
+    out: list[tuple[int, bytes]] = []
     for at in range(0, len(data), size):
         out += lines.feed(data[at : at + size], at)
     return [*out, *lines.rest(len(data))]
