@@ -147,7 +147,8 @@ async def test_a_journal_is_asked_between_two_looks_while_its_server_starts() ->
     assert not await observer.hear()
     remote.written = b"[2026-11-29 05:49:20] Received sigquit from a child process.\n"
     assert await observer.hear()
-    remote.written = b"[2026-11-29 05:55:12] The server is fired up and ready to roll!\n"
+    ready = "[2026-11-29 05:55:12] The server is fired up and ready to roll!"
+    remote.written = "\n".join([*LOG, ready, ""]).encode()
     await observer.hear()
     asked = remote.asked
     assert not await observer.hear()
