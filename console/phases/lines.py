@@ -64,6 +64,8 @@ class Clock:
 _ANSI = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\-~])"
 )
+# Colours whose escape was lost on the way: a terminal's text copied into a file.
+_LOST = re.compile(r"\[\d{1,3}(?:;\d{1,3}){0,4}m|^m(?=\([A-Za-z]\w* pid=)")
 # rsyslog writes control characters as # and three octal digits.
 _RSYSLOG = re.compile(r"#(033(?=\[)|015(?=$)|011)")
 # The border of a pane or a table that a log was copied out of.
@@ -75,6 +77,7 @@ _SGLANG = re.compile(
     r"(?P<tag>(?: [A-Z_]+\d+)*)\] ?"
 )
 _BAR_GLUE = re.compile(r"(?<=\S)(?=\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]{0,60}\] )")
+_HEADER_ENDS = "(most recent call last):"
 _DMESG = re.compile(r"\[ *\d+\.\d{2,}\](?:\[ *T\d+\])? ?")
 _DMESG_T = re.compile(
     r"\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?P<month>[A-Z][a-z]{2}) +(?P<day>\d+) "
@@ -298,6 +301,8 @@ def parse(raw: str, number: int = 0) -> Line:
         text = _RSYSLOG.sub(lambda m: chr(int(m[1], 8)), text).rstrip("\r")
     if "\x1b" in text:
         text = _ANSI.sub("", text)
+    elif "[0m" in text:
+        text = _LOST.sub("", text)
     if "\r" in text:
         text = next((part for part in reversed(text.split("\r")) if part.strip()), "")
     if text[:1] in ("", " ", "\t"):
@@ -305,7 +310,9 @@ def parse(raw: str, number: int = 0) -> Line:
             text = _unglue(text)
         if text[:1] in ("", " ", "\t"):
             return Line(number, text)
-    elif "it]" in text or "it/s]" in text or text.startswith("[Gloo]"):
+    elif (
+        "it]" in text or "it/s]" in text or text.startswith("[Gloo]") or text.endswith(_HEADER_ENDS)
+    ):
         text = _unglue(text)
     state = _State()
     text = _strip(text, state)
