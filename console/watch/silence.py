@@ -18,6 +18,8 @@ _LOOKED_AT = re.compile(
     r"|Health check request received during"
     r"|Endpoint '/[\w/]+' is deprecated"  # logged by newer ones for each look at an old name
 )
+AHEAD_S = 5.0
+"""A file may be written while the look that ``now`` belongs to still goes on."""
 _WORDS = ("HTTP/", "Health check", "Endpoint '")
 
 
@@ -43,9 +45,12 @@ class Silence:
         self._newest_seen_at = 0.0
         self._worked: float | None = None
         self._worked_seen_at: float | None = None
+        self._first: float | None = None
+        self._last = 0.0
 
     def take(self, text: str, now: float) -> None:
         """The next line; ``now`` is the host's clock when it was read, seconds since 1970."""
+        self._first, self._last = now if self._first is None else self._first, now
         stamp = parse(text).time if "[" in text[:64] or ":" in text[:64] else None
         if stamp is not None:
             self._newest, self._newest_seen_at = stamp, now
@@ -63,7 +68,19 @@ class Silence:
         if self._worked_seen_at is None and grew_at is None:
             return None
         if self._newest is None or self._worked is None:
-            since = self._worked_seen_at if grew_at is None else grew_at
+            since = self._worked_seen_at if grew_at is None else self._grown(now, grew_at)
             return max(0.0, now - (since or 0.0))
-        since_growth = max(0.0, now - (self._newest_seen_at if grew_at is None else grew_at))
+        since_growth = max(0.0, now - self._grown(now, grew_at))
         return since_growth + max(0.0, self._newest - self._worked)
+
+    def _grown(self, now: float, grew_at: float | None) -> float:
+        """When it last grew. A host's clock that was set makes the file's own time a false one.
+
+        What came after the first look was seen to come, and a time still to come is none.
+        """
+        if grew_at is None:
+            return self._newest_seen_at
+        if grew_at > now + AHEAD_S:
+            return self._last
+        seen_to_come = self._first is not None and self._last > self._first
+        return max(grew_at, self._last) if seen_to_come else grew_at

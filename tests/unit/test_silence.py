@@ -64,3 +64,18 @@ def test_a_journal_read_for_the_first_time_is_as_silent_as_its_stamps_say() -> N
     for minute in range(9):
         silence.take((WORK if minute < 1 else LOOK).format(m=minute), now=5000.0)
     assert silence.seconds(5000.0, None) == 8 * 60
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 3600.0])
+@pytest.mark.parametrize("line", [WORK, "without a stamp, minute {m}"])
+def test_a_clock_that_was_set_silences_no_log_that_grows(jump: float, line: str) -> None:
+    """``now`` is counted on from the first look; the file's own times go with the host's clock."""
+    silence = Silence()
+    silence.take(line.format(m=0), 1000.0)
+    assert silence.seconds(1000.0, grew_at=1000.0) == 0.0
+    for minute in range(1, 5):
+        now = 1000.0 + 60 * minute
+        silence.take(line.format(m=minute), now)
+        assert silence.seconds(now + 1.0, grew_at=now + jump) == 1.0
+    # It stops to grow: that is seen as well.
+    assert silence.seconds(1000.0 + 60 * 4 + 300.0, grew_at=1000.0 + 60 * 4 + jump) == 300.0
