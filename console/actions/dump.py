@@ -7,7 +7,6 @@ stop what follows: no py-spy, one that fails or hangs, a full disk are said in t
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from pathlib import PurePosixPath
 from console.actions.signals import target_of
 from console.actions.steps import Context, Outcome
 from console.config.paths import state_dir
-from console.config.whole import write_private
+from console.config.whole import as_name, write_private
 from console.errors import ActionFailed
 from console.model import Plan, Process, Step, StepKind, Target
 from console.remote import HostFileError
@@ -99,7 +98,7 @@ async def dump_step(step: Step, context: Context) -> Outcome:
 
 def _name(context: Context) -> str:
     """One file for each server whose stacks a plan takes."""
-    return f"{re.sub('[^A-Za-z0-9._-]', '_', context.plan.id)}.{context.index + 1}.txt"
+    return f"{as_name(context.plan.id)}.{context.index + 1}.txt"
 
 
 async def _program(context: Context, sudo: Sequence[str], names: Sequence[str]) -> str | None:

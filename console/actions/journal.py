@@ -98,7 +98,10 @@ async def find(remote: Remote, plan_id: str) -> PlanRecord:
     if plan_id not in journals:
         known = ", ".join(sorted(journals)[:5]) or "none"
         raise UsageError(f"no plan {plan_id} on {remote.host.name}", hint=f"plans there: {known}")
-    return read_record(journals[plan_id])
+    record = read_record(journals[plan_id])
+    if record.plan.id != plan_id:
+        raise ActionFailed("its journal is that of another plan", place=plan_id)
+    return record
 
 
 @dataclass(frozen=True, slots=True)

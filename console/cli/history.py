@@ -12,7 +12,7 @@ import click
 from console.cli.common import Cli, ask, common, confirm, connected, run_async
 from console.cli.output import duration, paint, print_json, say, table, warn
 from console.cli.report import report
-from console.errors import HostError, UsageError, worst
+from console.errors import HostError, Refused, UsageError, worst
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -223,6 +223,7 @@ async def _again(
             record = PlanRecord(back, record.by, record.started_at, "interrupted")
         else:
             record = to_resume(record)
+        _only_here(record.plan, host, config)
         if not cli.json:
             _say_plan(record)
         if dry_run:
@@ -236,6 +237,20 @@ async def _again(
             if step.host != host.name
         }
         return await _carry_out(cli, config, remote, others, record)
+
+
+def _only_here(plan: Plan, host: Host, config: Config) -> None:
+    """A host's journal says what is to be done to it and to its containers, and to nobody else.
+
+    Raises:
+        Refused: it says more.
+    """
+    for name in dict.fromkeys((plan.host, *(step.host for step in plan.steps))):
+        known = config.hosts.get(name)
+        inside = known is not None and known.outer is not None and known.outer.host == host.name
+        if name != host.name and not inside:
+            hint = "a plan that another host's file made up is not carried out"
+            raise Refused(f"its journal on {host.name} is for {name}", place=plan.id, hint=hint)
 
 
 async def _carry_out(

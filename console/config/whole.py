@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +37,11 @@ def write_new(path: Path, text: str) -> None:
     except OSError as error:
         hint = "name a file that can be written, with --hosts"
         raise ActionFailed(error.strerror or str(error), place=str(path), hint=hint) from error
+
+
+def as_name(text: str) -> str:
+    """Text that a host may have given, as part of a file's name: never a way out of its folder."""
+    return re.sub("[^A-Za-z0-9_-]", "_", text)[:128]
 
 
 def write_private(path: Path, data: bytes) -> None:

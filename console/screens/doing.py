@@ -212,10 +212,10 @@ class Doing:
         """Write a plan as JSON where the operator's state lives; says where, or why not."""
         from console.actions.plan import plan_to_json  # noqa: PLC0415 - only when asked for
         from console.config import state_dir  # noqa: PLC0415
-        from console.config.whole import write_private  # noqa: PLC0415
+        from console.config.whole import as_name, write_private  # noqa: PLC0415
 
         folder = state_dir() / "plans"
-        path = folder / f"{safe(plan.id)}.json"
+        path = folder / f"{as_name(plan.id)}.json"
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             text = json.dumps(plan_to_json(plan), indent=2, ensure_ascii=False)

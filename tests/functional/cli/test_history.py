@@ -90,6 +90,32 @@ def test_resume_does_what_is_left_and_nothing_twice(specops: Command) -> None:
     assert specops("resume", "relaunch-0a1b2c", "--yes").code == 2
 
 
+@pytest.mark.parametrize("command", ["resume", "undo"])
+def test_a_hosts_journal_decides_nothing_about_another_host(specops: Command, command: str) -> None:
+    """Whoever can write to one host's records must not reach the others by a resumed plan."""
+    folder = put_plan(specops, done=1, undo=True)
+    specops.write("hosts:\n  here: {transport: local}\n  there: {transport: local}\n")
+    journal = next((specops.folder / "state" / "journals").iterdir())
+    forged = journal.read_text().replace('"host": "here", "why"', '"host": "there", "why"')
+    forged = forged.replace('"kind": "run", "host": "here"', '"kind": "run", "host": "there"')
+    assert forged != journal.read_text()
+    journal.write_text(forged)
+    ran = specops(command, "relaunch-0a1b2c", "--host", "here", "--yes")
+    assert ran.code == 4, ran.err
+    assert "its journal on here is for there" in ran.err
+    assert (folder / "first").exists()
+    assert not (folder / "second").exists()
+
+
+def test_a_journal_of_another_plan_is_not_resumed(specops: Command) -> None:
+    put_plan(specops, done=1)
+    journal = next((specops.folder / "state" / "journals").iterdir())
+    journal.write_text(journal.read_text().replace("relaunch-0a1b2c", "../../../tmp/x"))
+    ran = specops("resume", "relaunch-0a1b2c", "--host", "here", "--yes")
+    assert ran.code == 6
+    assert "that of another plan" in ran.err
+
+
 def test_undo_goes_backwards(specops: Command) -> None:
     folder = put_plan(specops, done=2, undo=True)
     ran = specops("undo", "relaunch-0a1b2c", "--yes", "--json")

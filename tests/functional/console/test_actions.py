@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 
 from console.app import SpecopsApp
 from console.keys import BY_ID, TABLE, KeyMap, document
-from console.model import HostState
+from console.model import HostState, Step, StepKind
 from console.screens.activity import ActivityScreen
 from console.screens.bench import BenchScreen
 from console.screens.fleet import Fleet
@@ -193,6 +193,66 @@ async def test_the_fix_of_a_diagnosis_is_one_key() -> None:
     action, host, server, options = actions.planned[0]
     assert (action, host, server) == ("relaunch", "gpu7", "k30")
     assert options["change"].flags == {"speculative-num-steps": 3}
+
+
+async def test_a_device_is_reset_only_when_it_is_typed_and_only_where_it_asks() -> None:
+    actions = fake.FakeActions()
+    actions.confirm = "ct129:3"
+    app, fleet, _ = fake.app(actions=actions)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await press(pilot, "go-host", "reset-gpu")
+        await wait_for(pilot, lambda: "no driver of a device here asks" in text(app), "refusal")
+        view = fleet.views["ct129"]
+        assert view.snapshot is not None
+        gpus = [
+            replace(gpu, recovery_action="gpu reset" if gpu.index in (3, 5) else "none")
+            for gpu in view.snapshot.gpus
+        ]
+        fleet.publish(replace(view, snapshot=replace(view.snapshot, gpus=tuple(gpus))))
+        show(app)
+        await pilot.pause()
+        assert text(app).count("needs gpu reset") == 2
+        assert "needs none" not in text(app)
+        await press(pilot, "reset-gpu")
+        await seen(pilot, PlanDialog)
+        assert actions.planned[-1] == ("reset-gpu", "ct129", None, {"gpu": 3})
+        assert "type ct129:3 first" in text(app)
+        await pilot.press(*"ct129")
+        await pilot.pause()
+        await pilot.press("enter")  # the host's name is not enough; Enter leaves it
+        await wait_for(pilot, lambda: len(actions.planned) == 2, "the plan of the next device")
+        assert actions.executed == []
+        assert actions.planned[-1][3] == {"gpu": 5}
+        await seen(pilot, PlanDialog)
+        await pilot.press(*"ct129:3")
+        await pilot.pause()
+        await pilot.press("y")
+        await wait_for(pilot, lambda: len(actions.executed) == 1, "execution")
+
+
+async def test_stacks_are_offered_before_what_hangs_is_ended() -> None:
+    actions = fake.FakeActions()
+    actions.offered = (
+        Step(StepKind.DUMP, "ct129", "take the stacks", argv=("py-spy", "dump", "--pid", "4711")),
+    )
+    app, _, _ = fake.app(actions=actions)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await press(pilot, "kill-zombies")
+        await seen(pilot, PlanDialog)
+        assert "t  stacks first" in text(app)
+        assert "py-spy dump" not in text(app)
+        await press(pilot, "dump")
+        await pilot.pause()
+        assert "py-spy dump --pid 4711" in text(app)
+        await press(pilot, "dump")
+        await pilot.pause()
+        assert "py-spy dump" not in text(app)
+        await press(pilot, "dump")
+        await pilot.press("y")
+        await wait_for(pilot, lambda: len(actions.executed) == 1, "execution")
+    assert actions.executed[0].steps[0].kind is StepKind.DUMP
 
 
 async def test_server_screen_keys() -> None:

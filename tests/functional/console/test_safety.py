@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from console.keys import TABLE, KeyMap
-from console.model import HostState, ProcessId, Step, StepKind
+from console.model import HostState, ProcessId
 from console.screens.base import keyed
 from console.screens.plan import PlanDialog
 from tests.functional.console import fake
@@ -217,42 +217,6 @@ async def test_leaving_asks_while_a_plan_runs() -> None:
     assert app.return_code == 0
 
 
-async def test_a_device_is_reset_only_when_it_is_typed_and_only_where_it_asks() -> None:
-    actions = fake.FakeActions()
-    actions.confirm = "ct129:3"
-    app, fleet, _ = fake.app(actions=actions)
-    async with app.run_test(size=(100, 30)) as pilot:
-        await settle(pilot)
-        await pilot.press("2", "D")
-        await wait_for(pilot, lambda: "no driver of a device here asks" in text(app), "refusal")
-        view = fleet.views["ct129"]
-        assert view.snapshot is not None
-        gpus = [
-            replace(gpu, recovery_action="gpu reset" if gpu.index in (3, 5) else "none")
-            for gpu in view.snapshot.gpus
-        ]
-        fleet.publish(replace(view, snapshot=replace(view.snapshot, gpus=tuple(gpus))))
-        show(app)
-        await pilot.pause()
-        assert text(app).count("needs gpu reset") == 2
-        assert "needs none" not in text(app)
-        await pilot.press("D")
-        await seen(pilot, PlanDialog)
-        assert actions.planned[-1] == ("reset-gpu", "ct129", None, {"gpu": 3})
-        assert "type ct129:3 first" in text(app)
-        await pilot.press(*"ct129")
-        await pilot.pause()
-        await pilot.press("enter")  # the host's name is not enough; Enter leaves it
-        await wait_for(pilot, lambda: len(actions.planned) == 2, "the plan of the next device")
-        assert actions.executed == []
-        assert actions.planned[-1][3] == {"gpu": 5}
-        await seen(pilot, PlanDialog)
-        await pilot.press(*"ct129:3")
-        await pilot.pause()
-        await pilot.press("y")
-        await wait_for(pilot, lambda: len(actions.executed) == 1, "execution")
-
-
 async def test_a_read_only_console_resets_nothing() -> None:
     app, _, actions = fake.app(read_only=True)
     async with app.run_test(size=(100, 30)) as pilot:
@@ -261,26 +225,3 @@ async def test_a_read_only_console_resets_nothing() -> None:
         await pilot.press(*":reset-gpu ct129 3", "enter")
         await wait_for(pilot, lambda: "read-only" in text(app), "refusal")
     assert actions.planned == []
-
-
-async def test_stacks_are_offered_before_what_hangs_is_ended() -> None:
-    actions = fake.FakeActions()
-    actions.offered = (
-        Step(StepKind.DUMP, "ct129", "take the stacks", argv=("py-spy", "dump", "--pid", "4711")),
-    )
-    app, _, _ = fake.app(actions=actions)
-    async with app.run_test(size=(100, 30)) as pilot:
-        await settle(pilot)
-        await pilot.press("Z")
-        await seen(pilot, PlanDialog)
-        assert "t  stacks first" in text(app)
-        assert "py-spy dump" not in text(app)
-        await pilot.press("t")
-        await pilot.pause()
-        assert "py-spy dump --pid 4711" in text(app)
-        await pilot.press("t")
-        await pilot.pause()
-        assert "py-spy dump" not in text(app)
-        await pilot.press("t", "y")
-        await wait_for(pilot, lambda: len(actions.executed) == 1, "execution")
-    assert actions.executed[0].steps[0].kind is StepKind.DUMP
