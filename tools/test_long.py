@@ -66,7 +66,8 @@ def run(name: str, path: Path) -> list[str]:
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     sys.stdout.write(done.stdout)
     tail = done.stdout.strip().splitlines()[-1:] or ["no output"]
-    outcome = re.sub(r"=+", "", tail[0]).strip()
+    figures = re.findall(r"^figures: (.+)$", done.stdout, re.MULTILINE)
+    outcome = "; ".join([re.sub(r"=+", "", tail[0]).strip(), *figures])
     seconds = f"{time.monotonic() - started:.0f}"
     return [name, git("rev-parse", "--short", "HEAD"), str(seed), seconds, outcome]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -150,15 +151,23 @@ def read_folder(folder: Path) -> Presets:
     for root, origin in ((shipped, "shipped"), (folder, "")):
         for path in sorted(root.glob("*/*.yaml")):
             try:
-                text = path.read_text(encoding="utf-8")
+                status = path.stat()
+                stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
+                preset = _read_file(path, origin or str(path), stamp)
             except (OSError, UnicodeDecodeError) as error:
                 raise ConfigError(str(error), place=str(path)) from error
-            preset = read_preset(parse(text, path), path.stem, origin or str(path))
-            if preset.kind != path.parent.name:
-                hint = f"move it to presets/{preset.kind}/"
-                raise ConfigError(f"is a {preset.kind} preset", place=str(path), hint=hint)
             found[(preset.kind, preset.name)] = preset
     return Presets(folder, found)
+
+
+@lru_cache(maxsize=256)
+def _read_file(path: Path, origin: str, _stamp: tuple[int, ...]) -> Preset:
+    """One file, kept as read until it is another: parsing all takes longer than a key may."""
+    preset = read_preset(parse(path.read_text(encoding="utf-8"), path), path.stem, origin)
+    if preset.kind != path.parent.name:
+        hint = f"move it to presets/{preset.kind}/"
+        raise ConfigError(f"is a {preset.kind} preset", place=str(path), hint=hint)
+    return preset
 
 
 def diff(before: Preset, after: Preset) -> tuple[Difference, ...]:

@@ -12,6 +12,7 @@ import asyncio
 import importlib
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.events import Event, Key
@@ -137,6 +138,8 @@ class Beginning:
     async def _go_on(self, opener: Opener) -> None:
         """What nobody has to wait for before the first key."""
         await fetch(LATER)
+        with suppress(SpecopsError):  # said where they are asked for
+            await asyncio.to_thread(self._app.presets)
         self._app.connect(opener)
 
     def _move_in(self, prepared: Prepared) -> None:

@@ -60,6 +60,7 @@ class PresetForm(Dialog[Preset | None]):
         self.known = False
         self._sure: Preset | None = None
         self._leaving = False
+        self._warned = ""
 
     # ---- layout
 
@@ -117,7 +118,7 @@ class PresetForm(Dialog[Preset | None]):
 
     def on_input_changed(self) -> None:
         """Something was typed."""
-        self._leaving = False
+        self._leaving, self._warned = False, ""
         self._check()
 
     def on_descendant_focus(self) -> None:
@@ -182,6 +183,9 @@ class PresetForm(Dialog[Preset | None]):
     def _show_about(self) -> None:
         """Two rows: what is wrong or about to happen, then what the field with the focus takes."""
         width, _ = self.room()
+        if self._warned:  # stands until something is typed, whatever preflight finds meanwhile
+            self._warn(self._warned)
+            return
         rows: list[Line] = []
         if self._wrong:
             rows.append(line((fit(f"✖ {safe(self._wrong)}", width).rstrip(), "bad")))
@@ -284,6 +288,7 @@ class PresetForm(Dialog[Preset | None]):
         (self.adds if row.text else row).entry.focus()
 
     def _warn(self, text: str) -> None:
+        self._warned = text
         width, _ = self.room()
         shown = [line((part, "warn")) for part in wrap(text, width, limit=2)]
         self.query_one("#content", Lines).show([*shown, *[()] * (2 - len(shown))])

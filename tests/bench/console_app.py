@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 
 def bare() -> None:
@@ -34,13 +35,33 @@ START_S = 5.0
 TICK_S = 0.005
 
 
+LONG_S = 0.008
+"""Steps that are kept."""
+SHOWN = 5
+
+
+class Step(NamedTuple):
+    """One callback of the loop: how long it held it, its CPU, and whose it was."""
+
+    seconds: float
+    cpu_s: float
+    what: str
+
+
+def _name(handle: asyncio.Handle) -> str:
+    """Whose step it is: the task's name, which has the widget's in it, else the callback's."""
+    callback: Any = handle._callback  # type: ignore[attr-defined]
+    owner = getattr(callback, "__self__", None)
+    return owner.get_name() if isinstance(owner, asyncio.Task) else repr(callback)[:60]
+
+
 class Loop:
     """Times the event loop: how late a timer comes, and how long single steps take."""
 
     def __init__(self) -> None:
         self.begun = time.monotonic()
         self.late: dict[str, list[float]] = {"start": [], "minute": []}
-        self.steps: dict[str, list[tuple[float, float]]] = {"start": [(0, 0)], "minute": [(0, 0)]}
+        self.steps: dict[str, list[Step]] = {"start": [], "minute": []}
 
     @property
     def part(self) -> str:
@@ -53,8 +74,11 @@ class Loop:
 
         def timed(handle: asyncio.Handle) -> None:
             wall, cpu = time.monotonic(), time.thread_time()
+            what = _name(handle)
             run(handle)
-            self.steps[self.part].append((time.monotonic() - wall, time.thread_time() - cpu))
+            step = Step(time.monotonic() - wall, time.thread_time() - cpu, what)
+            if step.seconds > LONG_S:
+                self.steps[self.part].append(step)
 
         asyncio.Handle._run = timed  # type: ignore[method-assign, assignment]
 
@@ -73,8 +97,10 @@ class Loop:
             found[part] = {
                 "p999": 1000 * late[int(len(late) * 0.999)],
                 "max": 1000 * late[-1],
-                "step": 1000 * max(self.steps[part])[0],
-                "step_cpu": 1000 * max(cpu for _, cpu in self.steps[part]),
+                "steps": [
+                    (1000 * step.seconds, 1000 * step.cpu_s, step.what)
+                    for step in sorted(self.steps[part], reverse=True)[:SHOWN]
+                ],
             }
         Path(path).write_text(json.dumps(found), encoding="utf-8")
 

@@ -97,3 +97,19 @@ def test_difference_of_two(tmp_path: Path) -> None:
         ("speculative-num-steps", 1, 3),
     ]
     assert diff(presets.find("debug"), presets.find("debug")) == ()
+
+
+def test_an_edit_counts_at_once_even_one_of_the_same_length(tmp_path: Path) -> None:
+    folder = tmp_path / "presets" / "nccl"
+    folder.mkdir(parents=True)
+    file = folder / "mine.yaml"
+    for value in ("Ring", "Tree", "Ring"):
+        file.write_text(f"kind: nccl\ndescription: mine\nenv: {{NCCL_ALGO: {value}}}\n")
+        presets = load_presets(tmp_path / "hosts.yaml")
+        assert presets.get("nccl", "mine").env == {"NCCL_ALGO": value}
+    file.unlink()
+    assert "mine" not in {preset.name for preset in load_presets(tmp_path / "hosts.yaml")}
+    file.write_text("kind: speculative\ndescription: mine\n")
+    for _ in range(2):
+        with pytest.raises(ConfigError):
+            load_presets(tmp_path / "hosts.yaml")
