@@ -72,6 +72,7 @@ class Place(Playing):
     def __init__(self) -> None:
         super().__init__()
         self._asking: Prompt | None = None
+        self._sized = False
 
     # ---- layout
 
@@ -119,7 +120,7 @@ class Place(Playing):
 
     def on_screen_resume(self) -> None:
         """Catch up with what changed while another screen was shown."""
-        if self.drawable:
+        if self.drawable and self._sized:
             self.views_changed()
             self.show_notice()
 
@@ -132,7 +133,8 @@ class Place(Playing):
         """Out of sight: what only draws may rest until it is resumed."""
 
     def on_resize(self) -> None:
-        """Lay out anew for another width."""
+        """Lay out anew for another width; the first comes right after it was opened."""
+        self._sized = True
         width, height = self.size
         tiny = width < LEAST[0] or height < LEAST[1]
         said = (f"This window is {width} by {height}; {LEAST[0]} by {LEAST[1]} are needed. Make it "

@@ -12,6 +12,7 @@ from textual.containers import Container
 from textual.screen import ModalScreen
 from textual.widget import Widget
 
+from console.screens.yielding import Yielding
 from widgets.paint import Line, Lines, line
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 
-class Dialog(ModalScreen[ResultT]):
+class Dialog(Yielding, ModalScreen[ResultT]):
     """A titled box with lines and a row of keys at its foot."""
 
     SCOPE: ClassVar[str] = ""

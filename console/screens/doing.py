@@ -172,6 +172,7 @@ class Doing:
         dialog.begun(0)
         try:
             async for result in actions.execute(plan):
+                app.refresh_host(plan.host, quiet=True)  # what a step has changed is seen at once
                 if dialog.is_attached:
                     dialog.ended(result)
                 if result.outcome in ("failed", "refused"):

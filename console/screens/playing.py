@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, cast
 
 from textual.screen import Screen
 
+from console.screens.yielding import Yielding
+
 if TYPE_CHECKING:
     from console.app import SpecopsApp
 
 
-class Playing(Screen[None]):
+class Playing(Yielding, Screen[None]):
     """The part of every place that moves in a recording; without one its keys do not exist."""
 
     @property

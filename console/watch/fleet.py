@@ -37,6 +37,7 @@ class Member:
         self.view = HostView(host, HostState.CONNECTING)
         self.remote: Remote | None = None
         self.wake = asyncio.Event()
+        self._anew = False
         self._fleet = fleet
 
     async def run(self) -> None:
@@ -46,6 +47,7 @@ class Member:
             # What failed before is still true until the next try says otherwise.
             if attempt == 0:
                 self._show(HostState.CONNECTING, "")
+            self.wake.clear()
             try:
                 self.remote = await connect(
                     self.host,
@@ -72,6 +74,10 @@ class Member:
                 if observer.servers != self._servers():
                     await observer.close()
                     observer = Observer(remote, self._fleet.config.servers_on(self.host.name))
+                self.wake.clear()  # who asks during a look is answered by the one after it
+                if self._anew:
+                    self._anew = False
+                    observer.anew()
                 self.view = await self._look(observer)
                 self._fleet.publish(self.view)
                 await self._rest(observer, began + INTERVAL_S)
@@ -114,9 +120,13 @@ class Member:
         self.view = replace(self.view, state=state, error=error)
         self._fleet.publish(self.view)
 
+    def ask(self) -> None:
+        """Look now, at everything; connect without waiting."""
+        self._anew = True
+        self.wake.set()
+
     async def _wait(self, seconds: float) -> None:
         """Sleep, or be woken by a refresh."""
-        self.wake.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.wake.wait()
@@ -196,10 +206,10 @@ class Fleet:
             await asyncio.wait(tuple(self._leaving), timeout=STOP_S)
 
     def refresh(self, host: str | None = None) -> None:
-        """Look at one host or all now; a lost one is connected to without waiting."""
+        """Look at one host or all now, at everything; connect to lost ones without waiting."""
         for name, member in self._members.items():
             if host is None or name == host:
-                member.wake.set()
+                member.ask()
 
     def configure(self, config: Config) -> None:
         """Take over an edited hosts.yaml, at once.

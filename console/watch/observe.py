@@ -48,6 +48,7 @@ class Observer:
         self._client = probe.open_client(remote.http())
         self._earlier: list[Snapshot] = []
         self._at: dict[str, float] = {}
+        self._strange: set[str] = set()
         self._last: Snapshot | None = None
 
     async def observe(self, depth: Depth = Depth.QUICK) -> HostView:
@@ -65,7 +66,7 @@ class Observer:
         self._last, self._at["look"] = snapshot, time.monotonic()
         if self.remote.degraded:
             return self._view(HostState.NO_AGENT, snapshot, error=self.remote.degraded)
-        if self._due("runs", 0.0 if quick else RUNS_EVERY_S):
+        if self._due("runs", 0.0 if quick or self._new_run(snapshot) else RUNS_EVERY_S):
             self.runs = tuple(await self.remote.runs())
         self.stillness.feed(snapshot)
         looks = (
@@ -123,6 +124,21 @@ class Observer:
             hello=self.remote.hello,
             snapshot=snapshot,
         )
+
+    def anew(self) -> None:
+        """Somebody asks, or something was changed: the next look reads everything."""
+        for name in ("runs", "artefacts", "full"):
+            self._at.pop(name, None)
+
+    def _new_run(self, snapshot: Snapshot) -> bool:
+        """Whether a process is of a run that nothing is known of: it was launched just now.
+
+        Asked once for each run: its record may be in another state folder.
+        """
+        running = {process.run_id for process in snapshot.processes if process.run_id}
+        strange = running - {run.run_id for run in self.runs}
+        before, self._strange = self._strange, strange
+        return not strange <= before
 
     def _due(self, name: str, every_s: float) -> bool:
         now = time.monotonic()

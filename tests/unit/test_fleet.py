@@ -38,6 +38,7 @@ class World:
         self.remotes: list[FakeRemote] = []
         self.tries: dict[str, int] = {}
         self.heard: dict[str, bool] = {}
+        self.anew: list[str] = []
 
     async def connect(self, host: Host, **_options: Any) -> FakeRemote:
         self.tries[host.name] = self.tries.get(host.name, 0) + 1
@@ -65,6 +66,9 @@ class World:
                 await world._do(world.looks.get(remote.host.name))
                 snapshot = Snapshot("b", 1.0, 0, ())
                 return HostView(remote.host, HostState.OK, seen_at=1.0, snapshot=snapshot)
+
+            def anew(self) -> None:
+                world.anew.append(remote.host.name)
 
             async def hear(self) -> bool:
                 return world.heard.get(remote.host.name, False)
@@ -179,6 +183,28 @@ async def test_a_refresh_connects_a_lost_host_without_waiting(
         return fleet.views["a"].state is HostState.OK
 
     await until(refreshed)
+
+
+async def test_who_asks_during_a_look_is_answered_by_the_next_with_everything(
+    world: World, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "INTERVAL_S", 3600.0)
+    monkeypatch.setattr(fleet_module, "STALE_AFTER_S", 3600.0)
+    monkeypatch.setattr(fleet_module, "GIVE_UP_S", 3600.0)
+    looks: list[str] = []
+    go_on = asyncio.Event()
+
+    async def look() -> None:
+        looks.append("a")
+        await go_on.wait()
+
+    world.looks["a"] = look
+    await fleet.start()
+    await until(lambda: looks == ["a"])
+    fleet.refresh("a")
+    go_on.set()
+    await until(lambda: looks == ["a", "a"])
+    assert world.anew == ["a"]
 
 
 async def test_stop_closes_every_connection_and_listeners_end(world: World, fleet: Fleet) -> None:

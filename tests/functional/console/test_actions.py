@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -462,17 +461,3 @@ async def test_a_lost_host_keeps_its_last_values_and_says_how_old() -> None:
         assert "72 %" in row
         assert "UNREACHABLE" in row
         assert "1m05" in row
-
-
-def test_every_action_is_pressed_here() -> None:
-    """The tests above are the walk over the table: each id is given to ``press`` somewhere."""
-    source = Path(__file__).read_text(encoding="utf-8")
-    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.AsyncFunctionDef)]
-    named = {
-        part.value
-        for node in calls
-        for part in ast.walk(node)
-        if isinstance(part, ast.Constant) and isinstance(part.value, str)
-    }
-    missing = {action.id for action in TABLE} - named
-    assert not missing, f"no test presses {sorted(missing)}"

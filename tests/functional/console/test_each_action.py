@@ -7,7 +7,7 @@ asserts what that did. The walk fails for an action that has none.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +167,19 @@ _proposes("stop")
 _proposes("clean")
 _proposes("kill-zombies")
 _proposes("kill", "2", processes=(ProcessId(4711, 47110, fake.BOOT),))
+
+
+@effect("reset-gpu")
+async def of_a_device_that_asks_for_it(desk: Desk) -> None:
+    view = desk.fleet.views["ct129"]
+    assert view.snapshot is not None
+    first, *rest = view.snapshot.gpus
+    asks = replace(first, recovery_action="gpu reset")
+    desk.fleet.publish(replace(view, snapshot=replace(view.snapshot, gpus=(asks, *rest))))
+    await desk.tap("2")
+    await desk.press()
+    await desk.on(PlanDialog)
+    assert desk.actions.planned == [("reset-gpu", "ct129", None, {"gpu": first.index})]
 
 
 @effect("undo", "resume")
