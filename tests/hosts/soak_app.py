@@ -48,5 +48,5 @@ def connect_and_tell(app: SpecopsApp, opener: Opener) -> None:
 
 
 if __name__ == "__main__":
-    SpecopsApp.connect = connect_and_tell  # type: ignore[method-assign]
+    SpecopsApp.connect = connect_and_tell  # type: ignore[method-assign, assignment]
     main()
