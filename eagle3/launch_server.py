@@ -19,6 +19,7 @@ import signal
 import socket
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from eagle3 import check, sglang_engine
@@ -248,6 +249,9 @@ def main() -> None:
         resolved = resolve(args)
     except ConfigError as error:  # the operator named a folder that is none: no fault to trace
         refuse(f"argument --model-path: {error}")
+    draft = resolved.speculative_draft_model_path
+    if resolved.speculative_algorithm is not None and draft and not Path(draft).is_dir():
+        refuse(f"argument --speculative-draft-model-path: {draft}: no such model folder")
     log.info("server_args=%s", resolved.shown())
     sys.exit(asyncio.run(Launcher(resolved).run()))
 

@@ -84,6 +84,7 @@ def step_lines(
     """The steps, each in at most ``rows`` rows; ``whole`` spells out all it does and to what."""
     out: list[Line] = []
     done = results or {}
+    hosts = len({step.host for step in plan.steps})
     for at, step in enumerate(plan.steps):
         sign = (
             _SIGNS[done[at].outcome]
@@ -94,7 +95,8 @@ def step_lines(
         )
         head = f"{at + 1} {fit(step.kind.value, 10)} "
         role = "warn" if step.dangerous else "strong"
-        text = wrap(what(step), width - len(head) - 3, limit=0 if whole else rows)
+        where = f"{safe(step.host)}: " if hosts > 1 else ""
+        text = wrap(where + what(step), width - len(head) - 3, limit=0 if whole else rows)
         out.append(line((head, role), (fit(sign[0], 2), sign[1] or "plain"), text[0]))
         out += [line(" " * (len(head) + 2) + rest) for rest in text[1:]]
         if whole:

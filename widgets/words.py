@@ -16,6 +16,7 @@ from console.model import (
     Health,
     HostState,
     HostView,
+    NodeState,
     Phase,
     ServerState,
     Zombie,
@@ -106,6 +107,8 @@ def server_word(view: HostView, server: ServerState) -> Word:
         return Word(kind_word(worst.kind), "bad", 0)
     if server.phase is Phase.FAILED:
         return Word("FAILED", "bad", 0)
+    if server.lacking:
+        return _lacking_word(server.lacking)
     if server.phase is Phase.READY:
         return _ready_word(server)
     if server.phase in _STARTING and server.stalled:
@@ -119,7 +122,18 @@ def server_word(view: HostView, server: ServerState) -> Word:
     return Word("stopped", "dim", 4)
 
 
+def _lacking_word(nodes: Sequence[NodeState]) -> Word:
+    """What the first node lacks; one whose host is not reached need not lack anything."""
+    known = [node for node in nodes if not (node.lacks or "").startswith("is not known")]
+    if not known:
+        return Word(f"rank {nodes[0].rank} ?", "warn", 1)
+    what = (known[0].lacks or "").removeprefix("is ").removeprefix("has ").partition(",")[0]
+    return Word(f"RANK {known[0].rank} {safe(what).upper()}", "bad", 0)
+
+
 def _ready_word(server: ServerState) -> Word:
+    if server.rank:
+        return Word(f"rank {server.rank}", "ok", 3)  # its stand-in says nothing of the server
     if server.health is Health.TIMEOUT:
         return Word("NOT ANSWERING", "bad", 0)
     if server.health is Health.REFUSED:
@@ -187,6 +201,7 @@ def why(view: HostView, server: ServerState | None, now: float) -> list[tuple[st
         out += zombie_lines(zombie)
     if server is None:
         return out
+    out += [("NODE", safe(node.words)) for node in server.lacking]
     if server.diagnosis and (server.phase is Phase.FAILED or zombies):
         out += diagnosis_lines(server.diagnosis)
     if server.phase is Phase.READY:

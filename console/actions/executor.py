@@ -18,7 +18,13 @@ from typing import Any
 
 from console.actions.audit import AuditLog
 from console.actions.handlers import default_handlers
-from console.actions.plan import changes_host, plan_to_journal, plan_to_json, result_to_json
+from console.actions.plan import (
+    LOOKS_ONLY,
+    changes_host,
+    plan_to_journal,
+    plan_to_json,
+    result_to_json,
+)
 from console.actions.plan import step_to_json as describe
 from console.actions.steps import Context, Handler, Outcome
 from console.errors import ActionFailed, HostError, Refused, SpecopsError, UsageError
@@ -73,9 +79,12 @@ class Executor:
         """
         changes = changes_host(plan)
         self._admit(plan, changes)
-        if changes:
-            await self.remote.lock(f"{self.audit.user}: {plan.action} {plan.id}")
+        held: list[Remote] = []
         try:
+            if changes:
+                for remote in self._to_lock(plan):
+                    await remote.lock(f"{self.audit.user}: {plan.action} {plan.id}")
+                    held.append(remote)
             if changes and self.recheck is not None and (reason := await self.recheck(plan)):
                 self.audit.write("refused", plan=plan.id, host=plan.host, detail=reason)
                 raise Refused(reason, place=plan.host, hint="look again; nothing was changed")
@@ -95,8 +104,14 @@ class Executor:
             error.hint = error.hint or f"finish with: specops resume {plan.id}"
             raise
         finally:
-            if changes:
-                await self._unlock()
+            for remote in reversed(held):
+                await self._unlock(remote)
+
+    def _to_lock(self, plan: Plan) -> list[Remote]:
+        """The plan's own host, then the others that it changes."""
+        others = {step.host for step in plan.steps if step.kind not in LOOKS_ONLY}
+        names = sorted(others - {self.remote.host.name})
+        return [self.remote, *(self.remotes[name] for name in names)]
 
     def _admit(self, plan: Plan, changes: bool) -> None:
         if changes and self.read_only:
@@ -118,7 +133,8 @@ class Executor:
         except SpecopsError:
             self._interrupted(plan, index, "not begun: the host's journal was not written")
             raise
-        context = Context(plan, index, self.remotes[step.host], results, self.say, in_doubt)
+        remote, all_ = self.remotes[step.host], self.remotes
+        context = Context(plan, index, remote, results, self.say, in_doubt, all_)
         started = time.monotonic()
         outcome = Outcome("failed", "interrupted; its effect is unknown")
         interrupted = True
@@ -181,11 +197,11 @@ class Executor:
         except SpecopsError:  # a lost link, a full disk: the journal stays open for resume
             self.audit.write("unfinished", plan=plan.id, host=plan.host)
 
-    async def _unlock(self) -> None:
+    async def _unlock(self, remote: Remote) -> None:
         try:
-            await asyncio.shield(self.remote.unlock())
+            await asyncio.shield(remote.unlock())
         except HostError:  # the lock falls with the agent
-            self.audit.write("link-lost", host=self.remote.host.name)
+            self.audit.write("link-lost", host=remote.host.name)
 
 
 def _result_entry(result: StepResult) -> dict[str, Any]:

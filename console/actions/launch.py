@@ -13,7 +13,7 @@ from console.actions.journal import new_plan_id
 from console.errors import UsageError
 from console.model import Finding, Plan, Run, Server, Step, StepKind
 from console.runners.docker import container_run, renewed, version_in
-from console.runners.prepare import RUN_VARIABLE, Ground, Prepared, new_run_id, prepare
+from console.runners.prepare import RUN_VARIABLE, Ground, Node, Prepared, new_run_id, prepare
 from console.runners.settings import Settings
 from console.runners.systemd import (
     Unit,
@@ -54,7 +54,8 @@ def start_process(
     server: Server, settings: Settings, ground: Ground, *, host: str, by: str, now: float
 ) -> Start:
     """A launch by the process runner."""
-    made = prepare(server, settings, ground, run_id=new_run_id(), launched_by=by, now=now)
+    run_id = ground.node.run_id if ground.node else new_run_id()
+    made = prepare(server, settings, ground, run_id=run_id, launched_by=by, now=now)
     run = replace(made.run, host=host)
     step = launch_step(run, made)
     log = (f"log: {run.log}",)
@@ -80,10 +81,12 @@ def launch_step(run: Run, made: Prepared | None = None) -> Step:
 
 def start_unit(
     server: Server, settings: Settings, unit: Unit, *, host: str, by: str, now: float,
-    version: str | None = None,
+    version: str | None = None, node: Node | None = None,
 ) -> Start:  # fmt: skip
     """A launch by systemd: the drop-in, then the unit."""
-    run_id = new_run_id()
+    run_id = node.run_id if node else new_run_id()
+    if node is not None:
+        settings = replace(settings, flags={**settings.flags, **node.flags})
     made = launch_of(unit, settings, run_id=run_id, version=version)
     base = command_of(unit)
     run = Run(
@@ -106,13 +109,17 @@ def start_unit(
         speculative=settings.speculative,
         nccl=settings.nccl,
         preset=settings.preset,
+        nodes=node.hosts if node else (),
+        rank=node.rank if node else 0,
     )
     return Start(run, settings, unit_steps(run, unit, made), _unit_summary(unit, made))
 
 
-def start_again(old: Run, unit: Unit | None, *, host: str, by: str, now: float) -> Start:
+def start_again(
+    old: Run, unit: Unit | None, *, host: str, by: str, now: float, run_id: str | None = None
+) -> Start:
     """An earlier launch once more, exactly as it was: the way back to what has served."""
-    run = replace(again(old), host=host, launched_by=by, launched_at=now)
+    run = replace(again(old, run_id), host=host, launched_by=by, launched_at=now)
     settings = Settings(speculative=old.speculative, nccl=old.nccl, preset=old.preset)
     lines = (f"as run {old.run_id}",)
     if run.argv[:2] == ("docker", "run"):
@@ -125,9 +132,9 @@ def start_again(old: Run, unit: Unit | None, *, host: str, by: str, now: float) 
     return Start(run, settings, unit_steps(run, unit, made), (f"as run {old.run_id}",))
 
 
-def again(run: Run) -> Run:
+def again(run: Run, run_id: str | None = None) -> Run:
     """The same launch as a run of its own, with its own id and log."""
-    run_id = new_run_id()
+    run_id = run_id or new_run_id()
     return replace(
         run,
         run_id=run_id,

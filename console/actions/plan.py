@@ -119,12 +119,17 @@ def masked_values(value: Any, secrets: Iterable[str] = ()) -> Any:
 def plan_lines(plan: Plan, *, secrets: Iterable[str] = ()) -> list[str]:
     """The plan as the dry run and the dialog show it: summary, then one numbered line a step."""
     known = tuple(secrets)
-    numbered = [f"{i} {line}" for i, step in enumerate(plan.steps, 1) for line in _step_lines(step)]
+    many = len({step.host for step in plan.steps}) > 1
+    numbered = [
+        f"{i} {line}" for i, step in enumerate(plan.steps, 1) for line in _step_lines(step, many)
+    ]
     return [clean(mask(line, known)) for line in (*plan.summary, *numbered)]
 
 
-def _step_lines(step: Step) -> list[str]:
-    head = f"{step.kind.value:<10} {step.why}"
+def _step_lines(step: Step, many: bool) -> list[str]:
+    """A step with its details; of ``many`` hosts it names its own."""
+    where = f"{step.host}: " if many else ""
+    head = f"{step.kind.value:<10} {where}{step.why}"
     if step.verify:
         head += f"; then: {step.verify}"
     details = []

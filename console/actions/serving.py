@@ -31,7 +31,8 @@ from console.runners.settings import REFERENCE
 from console.runners.systemd import systemctl
 from console.text import clean
 from console.watch import probe
-from console.watch.watching import Watched, Watcher
+from console.watch.group import watcher_of
+from console.watch.watching import Watched
 from console.zombies.family import Scope
 
 COUNT_S = 2.0
@@ -81,11 +82,13 @@ class Serving:
     async def drain(self, step: Step, context: Context) -> Outcome:
         """DRAIN: count down while requests run; then mark the run as stopped on purpose."""
         server = self.servers[str(step.params["server"])]
-        client = probe.open_client(context.remote.http())
-        try:
-            detail = await _drain(client, server, step.timeout_s, context.say)
-        finally:
-            await client.aclose()
+        detail = "its requests are node 0's"
+        if step.params.get("counts", True):
+            client = probe.open_client(context.remote.http())
+            try:
+                detail = await _drain(client, server, step.timeout_s, context.say)
+            finally:
+                await client.aclose()
         await mark(context.remote, step.params.get("run_id"), "stopped")
         data: dict[str, Any] = {}
         if "again" in step.params:
@@ -98,7 +101,7 @@ class Serving:
         With ``params["alive_s"]``: only until it has been seen alive for so long.
         """
         server = self.servers[str(step.params["server"])]
-        watcher = Watcher(context.remote, server, self.tell)
+        watcher = watcher_of(server, context.remotes, self.tell)
         alive_s = step.params.get("alive_s")
         try:
             if alive_s is not None:

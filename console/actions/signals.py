@@ -139,10 +139,13 @@ def _is_gone(process: Process | None) -> bool:
 
 
 def _signalled(context: Context) -> list[Target]:
-    """Everything that earlier steps of the plan signalled."""
+    """Everything that earlier steps of the plan signalled on this step's host."""
+    steps = context.plan.steps
+    here = steps[context.index].host
     return [
         decode(Target, item, place="signalled")
         for result in context.results.values()
+        if steps[result.step].host == here
         for item in result.data.get("signalled", ())
     ]
 

@@ -28,6 +28,7 @@ class Context:
 
     ``in_doubt``: an earlier attempt was interrupted in this step, so it may already be done; a
     handler must look before it acts. ``results`` are those of the steps before, by index.
+    ``remotes`` are all hosts of the plan by name, ``remote`` is the step's.
     """
 
     plan: Plan
@@ -36,6 +37,7 @@ class Context:
     results: Mapping[int, StepResult]
     say: Callable[[str], None]
     in_doubt: bool = False
+    remotes: Mapping[str, Remote] = field(default_factory=dict)
 
 
 class Handler(Protocol):

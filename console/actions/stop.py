@@ -146,6 +146,8 @@ def _tops(processes: Sequence[Process]) -> list[Process]:
 def _bound_s(server: Server, state: ServerState | None, tops: Sequence[Process]) -> float:
     if tops and all(process.state == "T" for process in tops):
         return STOPPED_BOUND_S
+    if state is not None and state.rank:
+        return SHORT_BOUND_S  # requests end with node 0
     serves = state is not None and state.phase is Phase.READY and state.health is Health.OK
     return BOUND_S if serves and server.engine != "bundled" else SHORT_BOUND_S
 
@@ -193,15 +195,18 @@ def drain_step(
     busy = (running or 0) + (queued or 0)
     what = f"{running} running, {queued or 0} queued" if known else "how many is not known"
     params: dict[str, Any] = {"server": server.name}
+    other = state is not None and bool(state.rank)  # of several nodes, the first has the requests
+    if other:
+        params["counts"] = False
     if found.run is not None:
         params["run_id"] = found.run.run_id
         params["again"] = encode(_started_again(server, found.run, host))
     return Step(
         StepKind.DRAIN,
         host,
-        f"let requests finish ({what})",
-        verify="no request is running, or the time is up",
-        timeout_s=drain_s if busy or not known else 2.0,
+        "note that its run is stopped" if other else f"let requests finish ({what})",
+        verify="" if other else "no request is running, or the time is up",
+        timeout_s=drain_s if (busy or not known) and not other else 2.0,
         params=params,
     )
 

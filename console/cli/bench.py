@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from console.cli.common import Cli, common, confirm, connected, run_async
+from console.cli.common import Cli, common, confirm, connected, connected_all, run_async
 from console.cli.output import number, print_json, say, table, warn
 from console.errors import ActionFailed, HostError, PreflightFailed, Refused, UsageError
 from console.planning.measuring import Load, history_path, keep, level_to_json, levels, run_levels
@@ -113,7 +113,8 @@ async def _against(cli: Cli, name: str, load: Load, other: str, rounds: int, *, 
     config, presets, audit = cli.config(), cli.presets(), AuditLog()
     server = config.server(name)
     second = choose(presets, other, None)
-    async with connected(config, config.host(server.host)) as remote:
+    async with connected_all(config, server.nodes) as remotes:
+        remote = remotes[server.host]
         run = find(server, await remote.runs(), await remote.snapshot()).run
         if run is None:
             hint = f"specops relaunch {name} first"
@@ -122,7 +123,7 @@ async def _against(cli: Cli, name: str, load: Load, other: str, rounds: int, *, 
         if _label(first) == _label(second):
             raise UsageError(f"{name} runs with {other} already", hint="name another preset")
         confirm(f"Relaunch {name} {2 * rounds} times on {server.host}?", yes=yes)
-        planner = Planner(remote, config, presets, audit.user)
+        planner = Planner(remote, config, presets, audit.user, remotes)
         for choice in (first, second):  # before anything is stopped
             await checked(planner, server, choice)
         measured: list[tuple[list[Level], list[Level]]] = []
@@ -160,7 +161,7 @@ async def relaunch(
     from console.cli.serving_run import execute
 
     plan = await checked(planner, server, choice)
-    raise_for(plan, await execute(planner.remote, config, audit, plan, quiet=quiet))
+    raise_for(plan, await execute(planner.remotes, config, audit, plan, quiet=quiet))
 
 
 async def checked(planner: Planner, server: Server, choice: Choice) -> Plan:

@@ -7,7 +7,7 @@ import functools
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -119,6 +119,20 @@ async def connected(
         yield remote
     finally:
         await asyncio.shield(remote.close())
+
+
+@asynccontextmanager
+async def connected_all(
+    config: Config, names: Sequence[str], *, read_only: bool = False
+) -> AsyncIterator[dict[str, Remote]]:
+    """Connections to several hosts by name, in their order; all are closed whatever happens."""
+    async with AsyncExitStack() as stack:
+        yield {
+            name: await stack.enter_async_context(
+                connected(config, config.host(name), read_only=read_only)
+            )
+            for name in dict.fromkeys(names)
+        }
 
 
 @dataclass(frozen=True, slots=True)

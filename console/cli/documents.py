@@ -101,7 +101,23 @@ def server_to_json(state: ServerState) -> dict[str, Any]:
         "queued_requests": state.queued_requests,
         "vantage": state.vantage,
         "diagnosis": None if state.diagnosis is None else state.diagnosis.summary,
+        "rank": state.rank,
+        "nodes": nodes_to_json(state),
     }
+
+
+def nodes_to_json(state: ServerState) -> list[dict[str, Any]]:
+    """The nodes of a server over several hosts; ``lacks`` is null for one that takes part."""
+    return [
+        {
+            "rank": node.rank,
+            "host": node.host,
+            "phase": node.phase.value,
+            "pid": node.pid,
+            "lacks": node.lacks,
+        }
+        for node in state.nodes
+    ]
 
 
 def phases_to_json(state: ServerState) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from console.cli.common import Cli, ask, common, confirm, connected, run_async
+from console.cli.common import Cli, ask, common, confirm, connected, connected_all, run_async
 from console.cli.output import duration, paint, print_json, say, table, warn
 from console.cli.report import report
 from console.errors import HostError, Refused, UsageError, worst
@@ -217,8 +217,12 @@ async def _again(
     async with AsyncExitStack() as stack:
         remote = await stack.enter_async_context(connected(config, host, read_only=dry_run))
         record = await find(remote, plan_id)
+        server = config.servers.get(record.plan.server or "")
+        every = (*(step.host for step in record.plan.steps), *(server.nodes if server else ()))
+        names = [name for name in every if name != host.name]
+        others = await stack.enter_async_context(connected_all(config, names, read_only=dry_run))
         if undo:
-            planner = Planner(remote, config, cli.presets(), AuditLog().user)
+            planner = Planner(remote, config, cli.presets(), AuditLog().user, others)
             back = await planner.undo(plan_id)
             record = PlanRecord(back, record.by, record.started_at, "interrupted")
         else:
@@ -231,11 +235,6 @@ async def _again(
                 print_json({**_document(record, host.name, []), "dry_run": True})
             return 1
         confirm(f"{'Undo' if undo else 'Resume'} {plan_id} on {host.name}?", yes=yes)
-        others = {
-            step.host: await stack.enter_async_context(connected(config, config.host(step.host)))
-            for step in record.plan.steps
-            if step.host != host.name
-        }
         return await _carry_out(cli, config, remote, others, record)
 
 

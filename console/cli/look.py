@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -44,6 +45,7 @@ def status(cli: Cli, names: tuple[str, ...]) -> int:
 
     config = cli.config()
     answers = run_async(look(config, cli.select(config, names), Depth.QUICK, twice=False))
+    answers = together(config, answers)
     now = time.time()
     hosts: list[dict[str, Any]] = []
     for answer in answers:
@@ -57,7 +59,8 @@ def status(cli: Cli, names: tuple[str, ...]) -> int:
         for answer in answers:
             _say_host(answer)
     views = [a.value for a in answers if a.value is not None]
-    found = any_zombie(views) or any(s.phase.value == "failed" for v in views for s in v.servers)
+    bad = any(s.phase.value == "failed" or s.lacking for v in views for s in v.servers)
+    found = any_zombie(views) or bad
     return worst([3 for a in answers if _is_lost(a)] + [int(found)])
 
 
@@ -122,6 +125,16 @@ async def look(
             await observer.close()
 
     return await ask(config, hosts, question)
+
+
+def together(config: Config, answers: list[Answer[HostView]]) -> list[Answer[HostView]]:
+    """The answers, with the nodes of a server over several hosts told of each other."""
+    from console.model import HostView
+    from console.watch.nodes import joined
+
+    views = {a.host.name: a.value or HostView(a.host, a.state) for a in answers}
+    whole = joined(views, config.servers.values())
+    return [replace(a, value=whole[a.host.name]) if a.value is not None else a for a in answers]
 
 
 # ---- for people
@@ -189,7 +202,7 @@ def _say_servers(states: tuple[ServerState, ...]) -> None:
         return
     rows = [
         [
-            f"  {s.name}",
+            f"  {s.name}" if s.rank is None else f"  {s.name} rank {s.rank} of {len(s.nodes)}",
             s.phase.value,
             s.health.value,
             f":{s.port}" if s.port else "",
@@ -204,6 +217,9 @@ def _say_servers(states: tuple[ServerState, ...]) -> None:
     for line in table(rows, heads):
         say(line)
     for state in states:
+        if state.lacking:
+            lacks = "; ".join(node.words for node in state.lacking)
+            say(paint(fit(f"  {state.name}: {lacks}", width()), "red"))
         if state.diagnosis is not None:
             say(paint(fit(f"  {state.name}: {state.diagnosis.summary}", width()), "red"))
 

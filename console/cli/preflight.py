@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from console.cli.common import Cli, common, connected, run_async
+from console.cli.common import Cli, common, connected, connected_all, run_async
 from console.cli.output import fit, paint, print_json, say, width
 from console.errors import UsageError
 
@@ -161,6 +161,10 @@ async def _online(
 
     config = cli.config()
     server = config.server(name)
+    if len(server.nodes) > 1:
+        if version is not None:
+            raise UsageError("--sglang with a server over several hosts", hint="leave it out")
+        return await _over_several(cli, config, server, preset, nccl, ask=ask)
     async with connected(config, config.host(server.host)) as remote:
         command, found = await planned(cli, remote, config, server, preset, nccl)
         snapshot = await remote.snapshot(full=True)
@@ -178,6 +182,26 @@ async def _online(
         if ask:
             findings = with_engine(findings, await engine_findings(remote, command, facts))
     return Judged(findings, version or facts.sglang)
+
+
+async def _over_several(
+    cli: Cli, config: Config, server: Server, preset: str | None, nccl: str | None, *, ask: bool
+) -> Judged:
+    """What a relaunch of all its nodes would be told."""
+    from console.model import StepKind
+    from console.planning.enginecheck import ask_engine
+    from console.planning.planner import Options, Planner
+    from console.runners.settings import choose
+
+    async with connected_all(config, server.nodes) as remotes:
+        planner = Planner(remotes[server.host], config, cli.presets(), "", remotes)
+        choice = choose(planner.presets, preset, nccl)
+        plan = await planner.relaunch(server, choice, Options())
+        findings = plan.findings
+        for step in plan.steps:
+            if ask and step.kind is StepKind.PREFLIGHT:
+                findings = with_engine(findings, await ask_engine(remotes[step.host], step.argv))
+    return Judged(findings, None)
 
 
 def with_engine(own: Sequence[Finding], engine: Sequence[Finding]) -> tuple[Finding, ...]:

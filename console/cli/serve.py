@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from console.cli.common import Cli, common, confirm, connected, run_async
+from console.cli.common import Cli, common, confirm, connected_all, run_async
 from console.cli.output import duration, paint, print_json, say, warn
 from console.errors import PreflightFailed, UsageError
 
@@ -123,9 +123,9 @@ async def _serve(cli: Cli, action: str, name: str, asked: Asked) -> int:
     presets = cli.presets()
     audit = AuditLog()
     started = time.monotonic()
-    async with connected(config, config.host(server.host)) as remote:
+    async with connected_all(config, server.nodes) as remotes:
         connect_s = time.monotonic() - started
-        planner = Planner(remote, config, presets, audit.user)
+        planner = Planner(remotes[server.host], config, presets, audit.user, remotes)
         plan = await _plan(planner, action, server, asked)
         if asked.dump:
             if not plan.offered:
@@ -140,11 +140,11 @@ async def _serve(cli: Cli, action: str, name: str, asked: Asked) -> int:
             return _refuse(cli, plan, time.monotonic() - started)
         if not cli.json:
             _say_plan(plan)
-        confirm(f"{plan.summary[0]} on {plan.host}?", yes=asked.yes)
+        confirm(f"{plan.summary[0]} on {' and '.join(server.nodes)}?", yes=asked.yes)
         from console.cli.serving_run import Begun, carry_out
 
         begun = Begun(started, connect_s, planner.answer_s)
-        return await carry_out(cli, remote, config, audit, plan, asked, begun)
+        return await carry_out(cli, remotes, config, audit, plan, asked, begun)
 
 
 async def _plan(planner: Planner, action: str, server: Server, asked: Asked) -> Plan:

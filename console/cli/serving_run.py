@@ -12,7 +12,7 @@ from console.actions.codec import decode
 from console.actions.executor import Executor
 from console.actions.plan import step_to_json
 from console.actions.serving import EngineCheck, Serving
-from console.cli.documents import phases_to_json
+from console.cli.documents import nodes_to_json, phases_to_json
 from console.cli.output import duration, print_json, say, warn
 from console.cli.serve import Asked, StateLine, document, say_end
 from console.diagnosis import diagnosis_to_json
@@ -20,6 +20,8 @@ from console.errors import SpecopsError
 from console.model import Plan, ServerState, StepKind, StepResult
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from console.actions.audit import AuditLog
     from console.cli.common import Cli
     from console.config import Config
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 async def carry_out(
     cli: Cli,
-    remote: Remote,
+    remotes: Mapping[str, Remote],
     config: Config,
     audit: AuditLog,
     plan: Plan,
@@ -36,11 +38,11 @@ async def carry_out(
     begun: Begun,
 ) -> int:
     """Run the plan and print how it went; returns the exit code."""
-    results = await execute(remote, config, audit, plan, quiet=cli.json)
+    results = await execute(remotes, config, audit, plan, quiet=cli.json)
     seconds = time.monotonic() - begun.at
     report = summarise(plan, results, seconds)
     if report["outcome"] in ("failed", "stalled") and asked.rollback:
-        report["rollback"] = await _rollback(remote, config, audit, plan, cli)
+        report["rollback"] = await _rollback(remotes, config, audit, plan, cli)
     if cli.json:
         print_json({**report, "timings": timings(plan, results, seconds, begun)})
     else:
@@ -50,15 +52,16 @@ async def carry_out(
 
 
 async def execute(
-    remote: Remote, config: Config, audit: AuditLog, plan: Plan, *, quiet: bool
+    remotes: Mapping[str, Remote], config: Config, audit: AuditLog, plan: Plan, *, quiet: bool
 ) -> list[StepResult]:
-    """All results of a plan; says each step as it goes unless ``quiet``."""
+    """All results of a plan; says each step as it goes unless ``quiet``. ``remotes``: by host."""
     tell = (lambda _state: None) if quiet else StateLine(plan.server or "")
     serving = Serving(config.servers, engine_check=engine_check(plan), tell=tell)
     executor = Executor(
-        remote,
+        remotes[plan.host],
         audit,
         handlers=serving.handlers(),
+        others=remotes,
         say=(lambda _line: None) if quiet else (lambda line: warn(f"  {line}")),
     )
     results: list[StepResult] = []
@@ -142,6 +145,7 @@ def summarise(plan: Plan, results: list[StepResult], seconds: float) -> dict[str
         body["health"] = state.health.value
         body["run_id"] = state.run_id
         body["accept_length"] = state.accept_length
+        body["nodes"] = nodes_to_json(state)
     body["findings"] += [f for r in results for f in r.data.get("findings", ())]
     body["dump"] = next((r.data["path"] for r in results if _took_stacks(plan, r)), None)
     if last is not None and step is not None:
@@ -179,20 +183,21 @@ def _phase(state: ServerState | None, outcome: str | None) -> str | None:
 
 
 async def _rollback(
-    remote: Remote, config: Config, audit: AuditLog, plan: Plan, cli: Cli
+    remotes: Mapping[str, Remote], config: Config, audit: AuditLog, plan: Plan, cli: Cli
 ) -> dict[str, Any]:
     """Start the last run that served, after ending what is left of the failed one."""
     from console.planning.planner import Planner
 
     server = config.server(plan.server or "")
+    remote = remotes[plan.host]
     served = [r for r in await remote.runs() if r.server == server.name and r.served]
     if not served:
         return {"outcome": "refused", "detail": "no run of it is known to have served"}
     last = max(served, key=lambda run: run.launched_at)
-    planner = Planner(remote, config, cli.presets(), audit.user)
+    planner = Planner(remote, config, cli.presets(), audit.user, remotes)
     try:
         back = await planner.roll_back(server, last)
-        results = await execute(remote, config, audit, back, quiet=cli.json)
+        results = await execute(remotes, config, audit, back, quiet=cli.json)
     except SpecopsError as error:
         return {"outcome": "failed", "detail": str(error)}
     outcome, _ = _outcome(back, results[-1] if results else None)

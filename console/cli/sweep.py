@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from console.cli.bench import checked, relaunch, remember, restore
-from console.cli.common import Cli, confirm, connected
+from console.cli.common import Cli, confirm, connected_all
 from console.cli.output import number, print_json, say, table, warn
 from console.errors import ActionFailed, PreflightFailed, Refused, UsageError
 from console.planning import sweep as sweeps
@@ -58,7 +58,8 @@ async def run_sweep(
     server = config.server(name)
     asked = Asked(server.host, name, names_of(presets, text), rounds, load.concurrency,
                   load.per_worker, load.tokens)  # fmt: skip
-    async with connected(config, config.host(server.host)) as remote:
+    async with connected_all(config, server.nodes) as remotes:
+        remote = remotes[server.host]
         sweep = None if fresh else sweeps.unfinished(asked)
         left = len(sweep.remaining()) if sweep else rounds * len(asked.presets)
         if sweep is not None:
@@ -66,7 +67,7 @@ async def run_sweep(
         confirm(f"Relaunch {name} {left + 1} times on {server.host}?", yes=yes)
         if sweep is None:
             sweep = sweeps.begin(asked, await _before(remote, server))
-        planner = Planner(remote, config, presets, audit.user)
+        planner = Planner(remote, config, presets, audit.user, remotes)
         before = sweep.before
         first = Choice(before["speculative"], before["nccl"], before["preset"])
         try:

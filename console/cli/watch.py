@@ -6,12 +6,13 @@ import time
 from typing import TYPE_CHECKING
 
 from console.actions.journal import Unfinished, unfinished
-from console.cli.common import Cli, connected
-from console.cli.documents import phases_to_json
+from console.cli.common import Cli, connected_all
+from console.cli.documents import nodes_to_json, phases_to_json
 from console.cli.output import paint, print_json, say
 from console.cli.serve import StateLine, document, exit_of, say_end
 from console.diagnosis import diagnosis_to_json
-from console.watch.watching import Watched, Watcher
+from console.watch.group import watcher_of
+from console.watch.watching import Watched
 
 if TYPE_CHECKING:
     from console.remote import Remote
@@ -56,10 +57,10 @@ async def watch_server(cli: Cli, name: str, bound_s: float | None) -> int:
     """
     config = cli.config()
     server = config.server(name)
-    async with connected(config, config.host(server.host)) as remote:
-        plans = Plans(remote, name)
+    async with connected_all(config, server.nodes) as remotes:
+        plans = Plans(remotes[server.host], name)
         tell = None if cli.json else StateLine(name)
-        watcher = Watcher(remote, server, tell, to_come=plans.to_come)
+        watcher = watcher_of(server, remotes, tell, to_come=plans.to_come)
         try:
             watched = await watcher.watch(bound_s)
             if watched.outcome in ("ready", "failed", "stalled"):
@@ -85,6 +86,7 @@ def _say(cli: Cli, name: str, watched: Watched, plan: Unfinished | None) -> None
             "detail": watched.detail,
             "health": state.health.value,
             "run_id": state.run_id,
+            "nodes": nodes_to_json(state),
             "unfinished": None
             if plan is None
             else {

@@ -197,6 +197,8 @@ def _server(name: str, node: Node, hosts: Mapping[str, Host]) -> Server:
     if "host" not in entries and not where:
         node.fail("names no host", "host: NAME")
     host = entries["host"].text() if "host" in entries else where[0]
+    if where and (host != where[0] or len(set(where)) < len(where)):
+        entries["hosts"].fail("are not its hosts, node 0 first", "each host once; leave host out")
     for one in (host, *where):
         if one not in hosts:
             entry = entries.get("host") or entries["hosts"]

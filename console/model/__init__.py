@@ -7,7 +7,7 @@ mebibytes, ``_s`` seconds, ``_pct`` 0 to 100. ``None`` always means *unknown* an
 from console.model.hosts import Host, HostState, Outer, Preset, Run, Runner, Server, Via
 from console.model.plans import Plan, Step, StepKind, StepResult, Target
 from console.model.seen import Artefact, Cpu, Gpu, GpuProcess, Hello, Process, ProcessId, Snapshot
-from console.model.state import Health, Phase, PhaseSpan, ServerState
+from console.model.state import Health, NodeState, Phase, PhaseSpan, ServerState
 from console.model.verdicts import (
     Change,
     Diagnosis,
@@ -37,6 +37,7 @@ __all__ = [
     "Host",
     "HostState",
     "HostView",
+    "NodeState",
     "Outer",
     "Phase",
     "PhaseSpan",

@@ -101,6 +101,15 @@ class Server:
     hosts: tuple[str, ...] = ()
     never_ready_after: float | None = None
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The hosts it runs on, by node rank."""
+        return self.hosts or (self.host,)
+
+    def rank_on(self, host: str) -> int | None:
+        """Its node's rank on a host; ``None`` where it runs on one host alone."""
+        return self.nodes.index(host) if len(self.nodes) > 1 and host in self.nodes else None
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -111,6 +120,8 @@ class Run:
     bytes that the log held before the launch, ``log_cursor`` the journal's last entry then.
     ``launched_at`` and ``ended_at`` are seconds since 1970 on the host's clock. ``preset`` is the
     server preset; ``failure`` the root of its failure in one line, once that was read.
+    A launch over several hosts has one id and a record on each of them: ``nodes`` are the hosts,
+    ``rank`` is this one's.
     """
 
     run_id: str
@@ -140,6 +151,8 @@ class Run:
     log_cursor: str = ""
     preset: str | None = None
     failure: str = ""
+    nodes: tuple[str, ...] = ()
+    rank: int = 0
 
     @property
     def served(self) -> bool:

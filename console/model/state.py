@@ -61,12 +61,33 @@ class PhaseSpan:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeState:
+    """One node of a server over several hosts. ``lacks`` says in words why it does not take part.
+
+    ``None`` there: it runs. A host that is not reached is no missing node; it says so.
+    """
+
+    rank: int
+    host: str
+    phase: Phase
+    pid: int | None = None
+    lacks: str | None = None
+
+    @property
+    def words(self) -> str:
+        """What is wrong with it: ``rank 1 on gpu2 is missing``."""
+        return f"rank {self.rank} on {self.host} {self.lacks or 'runs'}"
+
+
+@dataclass(frozen=True, slots=True)
 class ServerState:
     """What is known of one server now. ``accept_length`` is tokens per verify step.
 
     ``diagnosis`` is what the log of a failed or silent server says, once it was read. ``stalled``
     says in words that its present phase takes longer than it may; ``None``: it does not.
     ``elapsed_s`` is how long it has been in that phase, by its log's clock.
+    Of a server over several hosts this is one node: ``rank`` is its own, ``nodes`` are all of them
+    where they were looked at together.
     """
 
     name: str
@@ -88,3 +109,11 @@ class ServerState:
     diagnosis: Diagnosis | None = None
     stalled: str | None = None
     elapsed_s: float | None = None
+    rank: int | None = None
+    nodes: tuple[NodeState, ...] = ()
+
+    @property
+    def lacking(self) -> tuple[NodeState, ...]:
+        """The nodes that do not take part while others do."""
+        some = any(node.lacks is None for node in self.nodes)
+        return tuple(node for node in self.nodes if node.lacks is not None) if some else ()

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from console.errors import ActionFailed, UsageError
+from console.errors import ActionFailed
 from console.model import Run, Server, ServerState, Snapshot
 from console.remote import Remote
 from console.watch import probe
@@ -102,15 +102,6 @@ async def timed(checking: Awaitable[A]) -> tuple[A, float]:
 def checkable(server: Server) -> bool:
     """Whether the command of a launch is known: that of a container made before is docker's."""
     return server.runner.kind != "docker" or server.runner.image is not None
-
-
-def over_several(server: Server) -> UsageError:
-    """One node alone would wait for the others until its rendezvous times out, minutes later."""
-    hint = "an entry for each node, with nnodes, node-rank and dist-init-addr in its args"
-    return UsageError(
-        f"runs over {len(server.hosts)} hosts and is not launched as one", place=server.name,
-        hint=hint,
-    )  # fmt: skip
 
 
 def runs_already(server: Server, found: Found, host: str) -> ActionFailed:

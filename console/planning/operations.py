@@ -82,10 +82,13 @@ class Operations:
         if also is not None:
             known = {**presets.by_key, (also.kind, also.name): also}
             presets = replace(presets, by_key=known)
-        return Planner(remote, self.fleet.config, presets, self.audit_log.user)
+        others = self.fleet.remotes
+        return Planner(remote, self.fleet.config, presets, self.audit_log.user, others)
 
     async def plan(self, action: str, host: str, server: str | None = None, **options: Any) -> Plan:
         """What an action would do; see :class:`console.screens.ports.ActionsPort`."""
+        if server is not None:
+            host = self.fleet.config.server(server).host  # of several, node 0's makes the plan
         planner = await self._planner(host)
         if action == "kill":
             return await planner.kill(tuple(options["processes"]))
@@ -163,6 +166,7 @@ class Operations:
             remote,
             self.audit_log,
             handlers=serving.handlers(),
+            others=self.fleet.remotes,
             read_only=self.fleet.read_only,
             say=self.say,
             recheck=planner.still_due,
@@ -178,16 +182,18 @@ class Operations:
             if plan.action in ("kill", "kill-zombies"):
                 await planner.note_killed(plan, results)
         finally:
-            self.fleet.refresh(plan.host)
+            for host in {plan.host, *(step.host for step in plan.steps)}:
+                self.fleet.refresh(host)
 
     async def preflight_stream(self, plan: Plan) -> AsyncIterator[Finding]:
         """What the host's own engine says; own rules' findings are in the plan already."""
         check = _engine_check(plan)
         if check is None:
             return
-        argv = next(step.argv for step in plan.steps if step.kind is StepKind.PREFLIGHT)
-        for finding in await check(self.fleet.remote(plan.host), argv):
-            yield finding
+        for step in plan.steps:
+            if step.kind is StepKind.PREFLIGHT:
+                for finding in await check(self.fleet.remote(step.host), step.argv):
+                    yield finding
 
     async def tail(
         self, host: str, source: LogSource, *, last_lines: int | None = None

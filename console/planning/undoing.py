@@ -25,8 +25,12 @@ ACTIONS = frozenset({"launch", "relaunch", "stop"})
 ENDING = frozenset({StepKind.SIGNAL, StepKind.STOP_UNIT})
 
 
-async def plan_undo_serving(remote: Remote, server: Server, record: PlanRecord) -> Plan:
+async def plan_undo_serving(
+    remote: Remote, server: Server, record: PlanRecord, run_id: str | None = None
+) -> Plan:
     """End what the plan has started, put back what it has written, start again what it has ended.
+
+    ``run_id`` is for what is started again; ``None`` makes one.
 
     Raises:
         UsageError: it has done nothing that could be taken back.
@@ -46,7 +50,7 @@ async def plan_undo_serving(remote: Remote, server: Server, record: PlanRecord) 
     steps += [undo_write(step) for step in reversed(begun) if step.kind is StepKind.WRITE_UNIT]
     drain = next((step for step in begun if step.kind is StepKind.DRAIN), None)
     if drain is not None and "again" in drain.params:
-        steps += _back(server, drain)
+        steps += _back(server, drain, run_id)
         lines.append(f"bring back run {drain.params['run_id']}, or leave it if it still runs")
     elif kinds & ENDING:
         lines.append("what ran before was not started by specops, so it is not started again")
@@ -61,14 +65,14 @@ async def plan_undo_serving(remote: Remote, server: Server, record: PlanRecord) 
     )
 
 
-def _back(server: Server, drain: Step) -> list[Step]:
+def _back(server: Server, drain: Step, new_id: str | None) -> list[Step]:
     """Start an ended run again, unless it turns out that it has never ended."""
     step = decode(Step, drain.params["again"], place="again")
     run_id = None
     if isinstance(step.params.get("run"), Mapping):
         run = decode(Run, step.params["run"], place="again")
         if step.kind is not StepKind.START_UNIT:  # taken back twice: each start is its own run
-            run = again(run)
+            run = again(run, new_id)
             params = {**step.params, "run": encode(run)}
             step = replace(step, argv=run.argv, params=params)
         run_id = run.run_id

@@ -20,13 +20,33 @@ MODULES: Mapping[str, str] = {"sglang": "sglang.launch_server", "bundled": "eagl
 
 
 @dataclass(frozen=True, slots=True)
+class Node:
+    """One node of a launch over several hosts: the hosts by rank, its own rank, the run they share.
+
+    ``address`` is where the nodes meet, on node 0.
+    """
+
+    hosts: tuple[str, ...]
+    rank: int
+    run_id: str
+    address: str
+
+    @property
+    def flags(self) -> dict[str, object]:
+        """What every SGLang version takes for it."""
+        count = len(self.hosts)
+        return {"nnodes": count, "node-rank": self.rank, "dist-init-addr": self.address}
+
+
+@dataclass(frozen=True, slots=True)
 class Ground:
     """What the launch stands on: facts of the host, asked for before the plan is made.
 
     ``python`` runs the engine. ``target`` and ``draft`` are the shipped weights there, for a
     bundled server whose entry names none. ``path`` is the search path for the bundled engine where
     it is not installed. ``version`` is SGLang's, ``None`` where unknown; ``versions`` those of
-    python, torch and its CUDA as well, empty where they were not asked for.
+    python, torch and its CUDA as well, empty where they were not asked for. ``node`` is set for one
+    of several.
     """
 
     state_dir: str
@@ -35,8 +55,7 @@ class Ground:
     draft: str = ""
     path: str = ""
     version: str | None = None
-    node_rank: int = 0
-    dist_init_addr: str | None = None
+    node: Node | None = None
     versions: Mapping[str, str | None] = field(default_factory=dict)
 
 
@@ -87,6 +106,8 @@ def prepare(
     flags = dict(_model_flags(server, settings, ground))
     flags.update(_network_flags(server, settings, ground))
     flags.update(settings.flags)
+    if ground.node is not None:
+        flags.update(ground.node.flags)
     flags = renamed(flags, ground.version)
     hidden = {k: str(v) for k, v in flags.items() if str(v).startswith(REFERENCE)}
     shown = {k: v for k, v in flags.items() if k not in hidden}
@@ -108,7 +129,7 @@ def prepare(
         argv=argv,
         env=_without_secrets(env),
         cwd=server.cwd or "/",
-        log=log_path(server, settings, ground.state_dir, run_id),
+        log=log_path(server, settings, ground.state_dir, run_id, ground.node),
         port=server.port,
         launcher=None,
         session=None,
@@ -120,6 +141,8 @@ def prepare(
         speculative=settings.speculative,
         nccl=settings.nccl,
         preset=settings.preset,
+        nodes=ground.node.hosts if ground.node else (),
+        rank=ground.node.rank if ground.node else 0,
     )
     return Prepared(run, settings, config_path, hidden)
 
@@ -153,20 +176,18 @@ def _model_flags(server: Server, settings: Settings, ground: Ground) -> dict[str
 
 def _network_flags(server: Server, settings: Settings, ground: Ground) -> dict[str, object]:
     out: dict[str, object] = {"host": server.bind, "port": server.port}
-    if len(server.hosts) > 1:
-        out["nnodes"] = len(server.hosts)
-        out["node-rank"] = ground.node_rank
-        if ground.dist_init_addr:
-            out["dist-init-addr"] = ground.dist_init_addr
     if server.engine in MODULES and "enable-metrics" not in settings.removed:
         out["enable-metrics"] = True  # accept length and throughput come from /metrics
     return out
 
 
-def log_path(server: Server, settings: Settings, state_dir: str, run_id: str) -> str:
+def log_path(
+    server: Server, settings: Settings, state_dir: str, run_id: str, node: Node | None = None
+) -> str:
     """Where the run's log goes. ``{server}``, ``{preset}`` and ``{run}`` of a template are filled.
 
-    A path without ``{run}`` is shared by all runs and appended to.
+    A path without ``{run}`` is shared by all runs and appended to. Each node of several has a file
+    of its own, also where the folder is one that they share.
     """
     template = server.log or f"{state_dir}/logs/{{server}}-{{preset}}-{{run}}.log"
     label = re.sub(r"[^A-Za-z0-9._+-]", "-", settings.label)
@@ -174,4 +195,7 @@ def log_path(server: Server, settings: Settings, state_dir: str, run_id: str) ->
         template = template.replace(f"{{{key}}}", value)
     if not PurePosixPath(template).is_absolute():
         template = f"{state_dir}/{template}"
-    return template
+    if node is None:
+        return template
+    path = PurePosixPath(template)
+    return str(path.with_name(f"{path.stem}-node{node.rank}{path.suffix}"))

@@ -47,6 +47,7 @@ class Eye(Asking):
 
     def __init__(self, server: Server) -> None:
         super().__init__(server)
+        self.rank: int | None = None
         self.follower: LogFollower | None = None
         self.learned: Mapping[Phase, Learned] = {}
         self.diagnosis: Diagnosis | None = None
@@ -71,6 +72,7 @@ class Eye(Asking):
         ``front_s``: the same where none is answered at all, not even for the counters.
         """
         self.found = find(self.server, runs, snapshot)
+        self.rank = self.server.rank_on(remote.host.name)
         own = [r for r in runs if r.server == self.server.name and r.phases]
         self.learned = learn([spans_of(r) for r in own])
         await self._read_log(remote, snapshot.time)
@@ -138,6 +140,8 @@ class Eye(Asking):
         if self.found.alive:
             if self.health is Health.OK and told in (None, Phase.SPAWN, Phase.STOPPED):
                 return Phase.READY  # started by hand with a log nobody names
+            if self.rank and told is Phase.SCHEDULER_READY and self.health is Health.OK:
+                return Phase.READY  # its log ends there, and a stand-in answers for it
             return told or Phase.SPAWN
         if run is None and not (self.follower and self.follower.machine.known):
             return Phase.STOPPED
@@ -183,7 +187,7 @@ class Eye(Asking):
 
     def _stalled(self, phase: Phase, now: float) -> str | None:
         """Why a start takes too long, by what earlier starts took."""
-        if not self.found.alive:
+        if not self.found.alive or (self.rank and phase is Phase.READY):
             return None
         run = self.found.run
         if phase is Phase.SPAWN and run is not None and not (self.follower and self.follower.phase):
@@ -223,6 +227,7 @@ class Eye(Asking):
             elapsed_s=self.follower.machine.elapsed_s(now)
             if found.alive and self.follower and self.follower.phase is phase
             else None,
+            rank=self.rank,
         )
 
     def probe(self, now: float, still: Stillness) -> Probe:

@@ -14,6 +14,7 @@ from console.errors import AgentError, AuthError, HostError, SpecopsError
 from console.model import Host, HostState, HostView
 from console.remote import Remote
 from console.session import Prompts, connect
+from console.watch.nodes import joined
 from console.watch.observe import Depth, Observer
 
 INTERVAL_S = 1.0
@@ -162,7 +163,13 @@ class Fleet:
     @property
     def views(self) -> Mapping[str, HostView]:
         """The newest view of each host."""
-        return {name: member.view for name, member in self._members.items()}
+        views = {name: member.view for name, member in self._members.items()}
+        return joined(views, self.config.servers.values())
+
+    @property
+    def remotes(self) -> Mapping[str, Remote]:
+        """The connections that there are now, by host."""
+        return {name: m.remote for name, m in self._members.items() if m.remote is not None}
 
     def subscribe(self, callback: Listener) -> Callable[[], None]:
         """Call back with each new view; returns what ends it."""
@@ -175,9 +182,14 @@ class Fleet:
         return end
 
     def publish(self, view: HostView) -> None:
-        """Give a view to everybody who listens."""
-        for listener in tuple(self._listeners):
-            listener(view)
+        """Give a view to everybody who listens, and those of hosts that share a server with it."""
+        name = view.host.name
+        over = [server for server in self.config.servers_on(name) if len(server.nodes) > 1]
+        views = self.views if over else {}
+        shared = {host for server in over for host in server.nodes if host in views} - {name}
+        for one in (views.get(name, view), *(views[host] for host in sorted(shared))):
+            for listener in tuple(self._listeners):
+                listener(one)
 
     async def start(self) -> None:
         """Begin; returns at once."""

@@ -78,17 +78,16 @@ class Watcher:
         """
         started = time.monotonic()
         while True:
-            state, snapshot = await self._look()
+            state, snapshot = await self.look()
             self._tell(state)
-            ended = await self._ended(state, snapshot)
+            ended = await self.ended(state, snapshot)
             elapsed = time.monotonic() - started
             if ended is not None:
                 outcome, detail = ended
-                return Watched(outcome, await self._final(state), elapsed, detail)
-            if state.phase is Phase.READY and state.health is Health.OK:
-                self._ready_at = snapshot.time if self._looks > 1 else None
+                return Watched(outcome, await self.final(state), elapsed, detail)
+            if self.serves(state, snapshot):
                 return Watched("ready", state, elapsed)
-            if (why := self._stalled(state, snapshot)) is not None:
+            if (why := self.stall(state, snapshot)) is not None:
                 return Watched("stalled", state, elapsed, why)
             if timeout_s is not None and elapsed > timeout_s:
                 return Watched("stalled", state, elapsed, f"not ready within {timeout_s:.0f} s")
@@ -104,18 +103,30 @@ class Watcher:
         """
         started = time.monotonic()
         while True:
-            state, snapshot = await self._look()
+            state, snapshot = await self.look()
             self._tell(state)
             elapsed = time.monotonic() - started
-            if (ended := await self._ended(state, snapshot)) is not None:
+            if (ended := await self.ended(state, snapshot)) is not None:
                 outcome, detail = ended
-                return Watched(outcome, await self._final(state), elapsed, detail)
+                return Watched(outcome, await self.final(state), elapsed, detail)
             if elapsed >= seconds:
                 serves = state.phase is Phase.READY and state.health is Health.OK
                 return Watched("ready" if serves else None, state, elapsed)
             await asyncio.sleep(TICK_S)
 
-    async def _look(self) -> tuple[ServerState, Snapshot]:
+    def serves(self, state: ServerState, snapshot: Snapshot) -> bool:
+        """Whether it is ready; when it became so is remembered for its run's record."""
+        if state.phase is not Phase.READY or state.health is not Health.OK:
+            return False
+        self._ready_at = snapshot.time if self._looks > 1 else None
+        return True
+
+    async def look(self) -> tuple[ServerState, Snapshot]:
+        """Its state now, and what it was seen in.
+
+        Raises:
+            HostError: the link is lost.
+        """
         snapshot = await self.remote.snapshot()
         if time.monotonic() - self._runs_at > 2.0:
             self._runs = tuple(await self.remote.runs())
@@ -124,7 +135,7 @@ class Watcher:
         state = await self.eye.look(self.remote, self._client, snapshot, self._runs, wait_s=0.1)
         return state, snapshot
 
-    async def _ended(
+    async def ended(
         self, state: ServerState, snapshot: Snapshot
     ) -> tuple[Literal["failed", "stopped"], str] | None:
         """Whether it has come to an end, and how, in words."""
@@ -170,14 +181,15 @@ class Watcher:
             return f"unit {unit.unit}: {unit.result} (status {unit.exit_status})"
         return ending(await self.remote.exit_status(run.run_id) if run is not None else None)
 
-    async def _final(self, state: ServerState) -> ServerState:
+    async def final(self, state: ServerState) -> ServerState:
         """The state after the last words of the log have been read."""
-        last, _ = await self._look()
+        last, _ = await self.look()
         if last.phase is Phase.FAILED or state.phase is not Phase.FAILED:
             return last
         return state
 
-    def _stalled(self, state: ServerState, snapshot: Snapshot) -> str | None:
+    def stall(self, state: ServerState, snapshot: Snapshot) -> str | None:
+        """Why its start takes too long, or nothing."""
         follower = self.eye.follower
         if follower is not None and follower.machine.steps:
             stall = follower.machine.stalled(snapshot.time, self.eye.learned)

@@ -50,15 +50,21 @@ async def until_lost(context: Context) -> None:
 async def main(hosts: Path, name: str, plan: Path, number: int, moment: str) -> None:
     """Run the plan."""
     config = load(hosts)
+    what = plan_from_journal(json.loads(plan.read_text()))
     handlers = {**default_handlers(), **Serving(config.servers).handlers()}
     slow = {kind: waiting(handler, number, moment) for kind, handler in handlers.items()}
-    link = await connect(config.host(name), hosts=config.hosts, prompts=Headless())
+    links = {
+        one: await connect(config.host(one), hosts=config.hosts, prompts=Headless())
+        for one in {name, *(step.host for step in what.steps)}
+    }
     try:
-        executor = Executor(link, AuditLog(hosts.parent / "audit.jsonl"), handlers=slow)
-        async for result in executor.execute(plan_from_journal(json.loads(plan.read_text()))):
+        audit = AuditLog(hosts.parent / "audit.jsonl")
+        executor = Executor(links[name], audit, handlers=slow, others=links)
+        async for result in executor.execute(what):
             print("result", result.step, result.outcome, result.detail, flush=True)
     finally:
-        await link.close()
+        for link in links.values():
+            await link.close()
 
 
 if __name__ == "__main__":

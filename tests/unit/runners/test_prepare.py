@@ -7,7 +7,7 @@ import pytest
 from console.config.presets import load_presets
 from console.errors import UsageError
 from console.model import Server
-from console.runners.prepare import Ground, Prepared, prepare
+from console.runners.prepare import Ground, Node, Prepared, prepare
 from console.runners.settings import Choice, merge
 
 GROUND = Ground(state_dir="/s", python="/py", target="/w/target", draft="/w/draft", path="/src")
@@ -78,8 +78,10 @@ def test_vllm_is_not_launched() -> None:
 
 def test_several_hosts_are_ranks_of_one_server() -> None:
     server = replace(BUNDLED, engine="sglang", model="/m", hosts=("a", "b"))
-    ground = replace(GROUND, node_rank=1, dist_init_addr="10.0.0.1:20000", target="", draft="")
+    ground = replace(GROUND, node=Node(("a", "b"), 1, "x", "10.0.0.1:20000"), target="", draft="")
     found = made(server, ground=ground)
     assert flag(found, "--nnodes") == "2"
     assert flag(found, "--node-rank") == "1"
     assert flag(found, "--dist-init-addr") == "10.0.0.1:20000"
+    assert (found.run.nodes, found.run.rank) == (("a", "b"), 1)
+    assert found.run.log == made(server).run.log.replace(".log", "-node1.log")

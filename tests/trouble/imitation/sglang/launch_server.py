@@ -8,6 +8,11 @@ launcher; while none comes, /health and /health_generate say 503 after SGLANG_HE
 (20 s) and log what SGLang logs; /v1/models and /metrics answer at once, /server_info never.
 SIGUSR1 makes the scheduler wait for ever, as a rank that waits for another in a collective.
 ``--enable-metrics`` and SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION mean what they mean there.
+
+With ``--nnodes`` the nodes meet at ``--dist-init-addr`` and wait for each other, ``--dist-timeout``
+seconds at most; a node whose peer is gone says so and ends; all but the first have a stand-in that
+says 200 to /health, whatever becomes of the first, and take no SIGTERM. IMITATION_FAILS_RANK names
+a rank that runs out of memory while its weights load.
 """
 
 from __future__ import annotations
@@ -18,15 +23,18 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from tests.trouble.process import LIFE_S, fork, libc, set_title, sleep
+from tests.trouble.process import LIFE_S, sleep
 
-PR_SET_PDEATHSIG = 1
+from .nodes import Nodes
+from .parts import child, log
+
 HEALTH_S = float(os.environ.get("SGLANG_HEALTH_CHECK_TIMEOUT", "20"))
 GENERATES = os.environ.get("SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION", "1") != "0"
 COMPILE_WORKERS = 4
+MEETS = 2
+"""So many lines of the start come before the nodes meet."""
 START = (
     "server_args=ServerArgs(model_path='/data/models/target', tp_size=1, port=0)",
     "Init torch distributed begin.",
@@ -45,24 +53,6 @@ PREFILL = (
     "#running-req: 0, #queue-req: 0, #pending-token: 0, cuda graph: False, "
     "input throughput (token/s): 0.98"
 )
-
-
-def log(text: str) -> None:
-    """A line as SGLang stamps it."""
-    stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-    sys.stdout.write(f"[{stamp}] {text}\n")
-    sys.stdout.flush()
-
-
-def child(title: str, work: Callable[[], None]) -> int:
-    """A process that ends with its parent, as SGLang's do."""
-
-    def body() -> None:
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        set_title(*title.split("\0"))
-        work()
-
-    return fork(body)
 
 
 class Tokens:
@@ -177,8 +167,15 @@ def main() -> None:
     signal.alarm(LIFE_S)
     argv = sys.argv[1:]
     port = int(argv[argv.index("--port") + 1])
-    for line in START:
+    nodes = Nodes.of(argv)
+    for line in START[:MEETS]:
         log(line)
+    nodes.meet()
+    for line in START[MEETS:]:
+        nodes.fail_if(line)
+        log(line)
+    if nodes.rank > 0:
+        nodes.stand_in(port)
     tokens = Tokens()
     Front.tokens, Front.metrics = tokens, "--enable-metrics" in argv
     server = ThreadingHTTPServer(("127.0.0.1", port), Front)
