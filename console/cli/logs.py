@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from console.cli.output import paint, print_json, say, say_while_read, warn
 from console.errors import UsageError
 
 if TYPE_CHECKING:
+    from console.diagnosis import Rules
     from console.model import Diagnosis, Server
     from console.remote import LogChunk, LogSource, Remote
 
@@ -31,10 +33,12 @@ DIAGNOSED_BYTES = 16 << 20
 @click.option(
     "--grep", "pattern", metavar="RE", help="Only lines that match; searched on the host."
 )
+@click.option("--host", "node", metavar="HOST", help="Of a server over several: this node's.")
 @common()
 def logs(
-    cli: Cli, what: str, last: int | None, follow: bool, errors: bool, pattern: str | None
-) -> int:
+    cli: Cli, what: str, last: int | None, follow: bool, errors: bool, pattern: str | None,
+    node: str | None,
+) -> int:  # fmt: skip
     """Show, follow or search a server's log, or a file on this machine."""
     if follow and cli.json:
         raise UsageError("-f with --json never ends its document", hint="leave one of them out")
@@ -45,6 +49,9 @@ def logs(
         return run_async(_show(cli, None, local, what, last, follow, errors, pattern))
     config = cli.config()
     server = config.server(what)
+    if node is not None and node not in server.nodes:
+        raise UsageError(f"{what} does not run on {node}", hint=f"on {', '.join(server.nodes)}")
+    server = replace(server, host=node or server.host)
     return run_async(_remote(cli, server, last, follow, errors, pattern))
 
 
@@ -262,19 +269,40 @@ def diagnose(cli: Cli, what: str, extra: Path | None) -> int:
     from console.diagnosis import diagnosis_to_json, load_rules
 
     rules = load_rules(extra or _own_rules())
+    node: dict[str, Any] = {}
     if what == "-":
         found = judge(iter(lambda: sys.stdin.buffer.read(BLOCK), b""), rules=rules)
     elif (path := _local(cli, what)) is not None:
         found = judge(_blocks(path), rules=rules)
     else:
-        config = cli.config()
-        found = judge(run_async(_read_log(cli, config.server(what))), rules=rules)
+        server = cli.config().server(what)
+        found = judge(run_async(_read_log(cli, server)), rules=rules)
+        if len(server.nodes) > 1:
+            found, node = _of_nodes(cli, server, found, rules)
     if cli.json:
-        document = diagnosis_to_json(found)
+        document = {**diagnosis_to_json(found), **node}
         print_json({key: value for key, value in document.items() if key != "schema"})
     else:
+        if node:
+            say(f"rank {node['node']['rank']} on {node['node']['host']}:")
         say_diagnosis(found)
     return 0 if found.category == "none" else 1
+
+
+def _of_nodes(
+    cli: Cli, server: Server, first: Diagnosis, rules: Rules
+) -> tuple[Diagnosis, dict[str, Any]]:
+    """What the node's log says whose failure the others followed, and which node that is."""
+    from console.diagnosis import diagnose as judge
+    from console.watch.group import told
+
+    logs = [run_async(_read_log(cli, replace(server, host=name))) for name in server.nodes[1:]]
+    found = [first, *(judge(log, rules=rules) for log in logs)]
+    at = min(
+        range(len(found)),
+        key=lambda rank: 9 if found[rank].category == "none" else told(found[rank]),
+    )
+    return found[at], {"node": {"rank": at, "host": server.nodes[at]}}
 
 
 def _own_rules() -> Path | None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from console.model import Phase, Server, ServerState, Snapshot
+from console.model import Diagnosis, Phase, Server, ServerState, Snapshot
 from console.remote import Remote
 from console.watch.nodes import MISSING, lacking_words, nodes_of
 from console.watch.watching import TICK_S, Watched, Watcher
@@ -175,6 +175,13 @@ def watcher_of(
     return GroupWatcher([remotes[host] for host in server.nodes], server, tell, to_come=to_come)
 
 
+def told(said: Diagnosis | None) -> int:
+    """How little a failed rank's log tells of the reason: 0 is its own, 4 that a peer is lost."""
+    if said is None or said.root is None:
+        return 2
+    return 4 if said.category == LOST_PEER else 3 if said.category in WAITED else 0
+
+
 def culprit(states: Sequence[ServerState], endings: Sequence[Ending | None]) -> tuple[int, bool]:
     """The rank that the others followed, and whether it says itself that it is only a victim.
 
@@ -188,10 +195,7 @@ def culprit(states: Sequence[ServerState], endings: Sequence[Ending | None]) -> 
             return 9
         if ending is not None and ending[0] == "stopped":
             return 1
-        said = state.diagnosis
-        if said is None or said.root is None:
-            return 2
-        return 4 if said.category == LOST_PEER else 3 if said.category in WAITED else 0
+        return told(state.diagnosis)
 
     at = min(range(len(states)), key=weight)
     return at, weight(at) == 4

@@ -213,6 +213,11 @@ def test_a_rank_that_fails_is_named_with_its_own_diagnosis(big: Pair) -> None:
     watched = big("watch", "big", code=6)
     assert "rank 1 on two" in watched["detail"]
     assert watched["diagnosis"]["root"] == done["diagnosis"]["root"]
+    told = big("diagnose", "big", code=1)
+    assert told["node"] == {"rank": 1, "host": "two"}
+    assert told["root"] == done["diagnosis"]["root"]
+    lines = big("logs", "big", "--host", "two", "--errors", code=0)["lines"]
+    assert any("out of memory" in line["text"] for line in lines)
 
 
 def test_a_rank_that_dies_later_is_missing_and_told(big: Pair) -> None:

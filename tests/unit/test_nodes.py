@@ -85,7 +85,7 @@ def test_a_server_of_one_host_has_no_nodes() -> None:
 
 
 def failed(category: str, root: str | None = "RuntimeError") -> ServerState:
-    said = Diagnosis((root and Root(root, "x")) or None, category, "load_target", "said")
+    said = Diagnosis(Root(root, "x") if root else None, category, "load_target", "said")
     return replace(READY, phase=Phase.FAILED, diagnosis=said)
 
 

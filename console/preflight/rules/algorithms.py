@@ -53,7 +53,7 @@ def rules(ctx: Context) -> Iterator[Finding]:
 
 def draft_path(ctx: Context) -> Iterator[Finding]:
     """S21: a draft model is named, unless the target brings its own."""
-    if "speculative-draft-model-path" in ctx.settings:
+    if "speculative-draft-model-path" in ctx.settings or _cut_short(ctx):
         return
     arch = architecture(ctx.target)
     if ctx.own_draft:
@@ -69,6 +69,13 @@ def draft_path(ctx: Context) -> Iterator[Finding]:
         "--speculative-draft-model-path",
         "--speculative-algorithm",
     )
+
+
+def _cut_short(ctx: Context) -> bool:
+    """Whether a flag that may have meant it was refused because it means several."""
+    unclear = [f for f in ctx.settings.findings if f.rule == "flag-ambiguous"]
+    names = (name for found in unclear for name in found.flags)
+    return any("--speculative-draft-model-path".startswith(name) for name in names)
 
 
 def no_draft_layer(ctx: Context) -> Iterator[Finding]:

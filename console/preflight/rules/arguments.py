@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from console.model import Change, Finding
 from console.preflight.context import Context
+from console.preflight.models import architecture
 from console.preflight.values import not_json
 
 _LEVELS = ("debug", "info", "warning", "warn", "error", "critical", "fatal", "notset")
@@ -34,6 +35,14 @@ def version_note(ctx: Context) -> Iterator[Finding]:
             "vLLM's own flags are not known here; files, memory, ports and variables are checked",
             "have vLLM check its flags itself",
         )
+    elif ctx.settings.foreign and language_model(ctx):
+        yield ctx.error(
+            "engine-diffusion",
+            f"the target is a language model ({architecture(ctx.target)}): SGLang starts the one "
+            "server for those, whose parser exits on flags of the one for images and video",
+            "remove them, or name a model for images",
+            "--model-path",
+        )
     elif ctx.settings.foreign:
         yield ctx.info(
             "engine-diffusion",
@@ -47,6 +56,12 @@ def version_note(ctx: Context) -> Iterator[Finding]:
             f"SGLang: {ctx.tables.note}",
             "name the version (--sglang VERSION), or run the check on the host",
         )
+
+
+def language_model(ctx: Context) -> bool:
+    """Whether ``sglang serve`` finds out by itself that the target writes text."""
+    forced = ctx.settings.text("model-type") == "diffusion"
+    return not forced and architecture(ctx.target) in ctx.table.architectures
 
 
 def unresolved(ctx: Context) -> Iterator[Finding]:

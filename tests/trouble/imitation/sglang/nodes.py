@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
@@ -71,18 +72,16 @@ class Nodes:
 
     def _join(self, end: float) -> None:
         """The others go to node 0, again and again, and wait for its word."""
-        while True:
-            if time.monotonic() > end:
-                raise TimeoutError
-            try:
+        while time.monotonic() < end:
+            with suppress(OSError):
                 link = socket.create_connection((self.host, self.port), timeout=1.0)
-                break
-            except OSError:
-                time.sleep(0.1)
-        self.links.append(link)
-        link.settimeout(max(0.05, end - time.monotonic()))
-        if link.recv(2) != b"go":
-            self._lost(link)
+                link.settimeout(max(0.05, end - time.monotonic()))
+                if link.recv(2) == b"go":
+                    self.links.append(link)
+                    return
+                link.close()  # something between them that found nobody there yet
+            time.sleep(0.1)
+        raise TimeoutError
 
     def _hear(self, link: socket.socket) -> None:
         """Nothing is ever said; the end of the connection is the end of the peer."""
