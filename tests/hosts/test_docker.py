@@ -195,6 +195,35 @@ def test_a_container_is_made_made_anew_fails_and_comes_back(box: Box, tmp_path: 
     assert box("watch", "one", code=1)["outcome"] == "stopped"
 
 
+def test_a_container_that_fails_is_rolled_back_to_the_run_that_served(
+    box: Box, tmp_path: Path
+) -> None:
+    first = box("launch", "one", "--yes", "--wait")
+    good = box.docker.inspect("sg")
+    draft = tmp_path / "draft"
+    shutil.copytree(weights.paths().draft, draft)
+    config = json.loads((draft / "config.json").read_text())
+    (draft / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 64}))
+    box.configure(draft=draft)
+    words = ("relaunch", "one", "--yes", "--wait", "--skip-preflight", "--rollback")
+    failed = box(*words, "--preset", "eagle3-1step", code=6)
+    assert failed["outcome"] == "failed"
+    assert failed["diagnosis"]["root"]["type"] == "ValueError"
+    assert failed["rollback"]["outcome"] == "ready"
+    assert failed["rollback"]["to_run"] == first["run_id"]
+
+    back = box.docker.inspect("sg")
+    assert back["Id"] != good["Id"], "made anew from its image"
+    assert back["State"]["Running"]
+    assert back["Args"] == good["Args"], "as it was, the draft and the preset too"
+    assert back["HostConfig"]["Binds"] == good["HostConfig"]["Binds"]
+    label = back["Config"]["Labels"]["specops.run"]
+    assert label not in (first["run_id"], failed["run_id"]), "a run of its own"
+    watched = box("watch", "one")
+    assert (watched["outcome"], watched["run_id"]) == ("ready", label)
+    assert box.server()["preset"] == "eagle3-3step"
+
+
 def test_an_image_that_is_not_there_is_said_before_anything_is_stopped(box: Box) -> None:
     box.configure(image="specops-test:not-there")
     error = box("relaunch", "one", "--yes", "--wait", code=6)["error"]
