@@ -18,19 +18,15 @@ from typing import Any
 
 from console.actions.audit import AuditLog
 from console.actions.handlers import default_handlers
-from console.actions.plan import (
-    LOOKS_ONLY,
-    changes_host,
-    plan_to_journal,
-    plan_to_json,
-    result_to_json,
-)
+from console.actions.plan import changes_host, plan_to_journal, plan_to_json, result_to_json
 from console.actions.plan import step_to_json as describe
 from console.actions.steps import Context, Handler, Outcome
 from console.errors import ActionFailed, HostError, Refused, SpecopsError, UsageError
 from console.model import Plan, Step, StepKind, StepResult
 from console.remote import Remote
 
+SERVING = frozenset({StepKind.DRAIN, StepKind.WRITE_UNIT, StepKind.LAUNCH, StepKind.START_UNIT})
+"""Kinds of steps on the hosts of a server's nodes."""
 GRACE_S = 20.0
 """Seconds beyond a step's own bound before the executor gives up on its handler."""
 
@@ -108,8 +104,11 @@ class Executor:
                 await self._unlock(remote)
 
     def _to_lock(self, plan: Plan) -> list[Remote]:
-        """The plan's own host, then the others that it changes."""
-        others = {step.host for step in plan.steps if step.kind not in LOOKS_ONLY}
+        """The plan's own host, then those of the other nodes of its server.
+
+        Not a hypervisor that a kill goes through: others go through it at the same time.
+        """
+        others = {step.host for step in plan.steps if step.kind in SERVING}
         names = sorted(others - {self.remote.host.name})
         return [self.remote, *(self.remotes[name] for name in names)]
 

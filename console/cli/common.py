@@ -123,16 +123,25 @@ async def connected(
 
 @asynccontextmanager
 async def connected_all(
-    config: Config, names: Sequence[str], *, read_only: bool = False
-) -> AsyncIterator[dict[str, Remote]]:
-    """Connections to several hosts by name, in their order; all are closed whatever happens."""
+    config: Config, names: Sequence[str], *, read_only: bool = False,
+    lost: dict[str, HostError] | None = None,
+) -> AsyncIterator[dict[str, Remote]]:  # fmt: skip
+    """Connections to several hosts by name, in their order; all are closed whatever happens.
+
+    With ``lost`` the hosts that are not reached are put there, and only all of them are an error.
+    """
     async with AsyncExitStack() as stack:
-        yield {
-            name: await stack.enter_async_context(
-                connected(config, config.host(name), read_only=read_only)
-            )
-            for name in dict.fromkeys(names)
-        }
+        found: dict[str, Remote] = {}
+        for name in dict.fromkeys(names):
+            try:
+                found[name] = await stack.enter_async_context(
+                    connected(config, config.host(name), read_only=read_only)
+                )
+            except HostError as error:
+                if lost is None or len(lost) + 1 == len(set(names)):
+                    raise
+                lost[name] = error
+        yield found
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import click
 
 from console.cli.common import Cli, common, confirm, connected_all, run_async
 from console.cli.output import duration, paint, print_json, say, warn
-from console.errors import PreflightFailed, UsageError
+from console.errors import HostError, PreflightFailed, UsageError
 
 if TYPE_CHECKING:
     from console.model import Plan, Server, ServerState
@@ -123,9 +123,13 @@ async def _serve(cli: Cli, action: str, name: str, asked: Asked) -> int:
     presets = cli.presets()
     audit = AuditLog()
     started = time.monotonic()
-    async with connected_all(config, server.nodes) as remotes:
+    lost: dict[str, HostError] = {}  # what can be stopped is stopped, whatever became of the rest
+    kept = lost if action == "stop" else None
+    async with connected_all(config, server.nodes, lost=kept) as remotes:
         connect_s = time.monotonic() - started
-        planner = Planner(remotes[server.host], config, presets, audit.user, remotes)
+        for error in lost.values():
+            warn(str(error), head="specops")
+        planner = Planner(next(iter(remotes.values())), config, presets, audit.user, remotes)
         plan = await _plan(planner, action, server, asked)
         if asked.dump:
             if not plan.offered:
@@ -135,16 +139,17 @@ async def _serve(cli: Cli, action: str, name: str, asked: Asked) -> int:
         if asked.dry_run:
             return _dry_run(cli, plan, refused)
         if not plan.steps:
-            return _nothing(cli, server, plan)
+            return _nothing(cli, server, plan) or (HostError.exit_code if lost else 0)
         if refused:
             return _refuse(cli, plan, time.monotonic() - started)
         if not cli.json:
             _say_plan(plan)
-        confirm(f"{plan.summary[0]} on {' and '.join(server.nodes)}?", yes=asked.yes)
+        confirm(f"{plan.summary[0]} on {' and '.join(remotes)}?", yes=asked.yes)
         from console.cli.serving_run import Begun, carry_out
 
         begun = Begun(started, connect_s, planner.answer_s)
-        return await carry_out(cli, remotes, config, audit, plan, asked, begun)
+        code = await carry_out(cli, remotes, config, audit, plan, asked, begun)
+        return code or (HostError.exit_code if lost else 0)
 
 
 async def _plan(planner: Planner, action: str, server: Server, asked: Asked) -> Plan:

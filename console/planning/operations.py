@@ -87,8 +87,9 @@ class Operations:
 
     async def plan(self, action: str, host: str, server: str | None = None, **options: Any) -> Plan:
         """What an action would do; see :class:`console.screens.ports.ActionsPort`."""
-        if server is not None:
-            host = self.fleet.config.server(server).host  # of several, node 0's makes the plan
+        if server is not None:  # of several, node 0's host makes the plan where it is reached
+            nodes = self.fleet.config.server(server).nodes
+            host = next((name for name in nodes if name in self.fleet.remotes), host)
         planner = await self._planner(host)
         if action == "kill":
             return await planner.kill(tuple(options["processes"]))

@@ -96,9 +96,9 @@ class Planner(Killing):
         """All connections that it has, by host."""
         return {**self.others, self._host: self.remote}
 
-    def _several(self, server: Server) -> Several:
-        """The planners of its nodes, by rank."""
-        nodes = remotes_of(server, self.remotes)
+    def _several(self, server: Server, *, some: bool = False) -> Several:
+        """The planners of its nodes, by rank; ``some``: of those whose hosts are reached."""
+        nodes = remotes_of(server, self.remotes, some=some)
         planners = [Planner(one, self.config, self.presets, self.by) for one in nodes]
         return Several(planners, server)
 
@@ -215,7 +215,7 @@ class Planner(Killing):
     async def stop(self, server: Server, options: Options) -> Plan:
         """Drain → end → clean → verify; without steps where it does not run."""
         if len(server.nodes) > 1:
-            return await self._several(server).stop(options)
+            return await self._several(server, some=True).stop(options)
         return await self.stop_node(server, options)
 
     async def stop_node(self, server: Server, options: Options) -> Plan:

@@ -39,18 +39,20 @@ async def every(asked: Sequence[Awaitable[A]]) -> list[A]:
     return [one for one in done if not isinstance(one, BaseException)]
 
 
-def remotes_of(server: Server, remotes: Mapping[str, Remote]) -> list[Remote]:
-    """The connections to its nodes, by rank.
+def remotes_of(
+    server: Server, remotes: Mapping[str, Remote], *, some: bool = False
+) -> list[Remote]:
+    """The connections to its nodes, by rank; ``some``: to those that there is one to.
 
     Raises:
         HostError: there is none to one of them.
         UsageError: two of its hosts are the same machine.
     """
     for rank, name in enumerate(server.nodes):
-        if name not in remotes:
+        if name not in remotes and not some:
             raise HostError(f"rank {rank} of {server.name} runs there", place=name,
                             hint="not connected")  # fmt: skip
-    found = [remotes[name] for name in server.nodes]
+    found = [remotes[name] for name in server.nodes if name in remotes]
     seen: dict[tuple[str, str, str], str] = {}
     for remote in found:
         hello = remote.hello
@@ -127,8 +129,18 @@ class Several:
         return {planner.remote.host.name: planner.version for planner in self.planners}
 
     async def stop(self, options: Options) -> Plan:
-        """Drain node 0 → end all → clean → verify; without steps where nothing of it runs."""
-        return join(await every([p.stop_node(self.server, options) for p in self.planners]))
+        """Drain node 0 → end all → clean → verify; without steps where nothing of it runs.
+
+        A node whose host is not reached is left as it is, and said so.
+        """
+        joined = join(await every([p.stop_node(self.server, options) for p in self.planners]))
+        reached = {planner.remote.host.name for planner in self.planners}
+        left = tuple(
+            f"rank {rank} on {name} is left as it is: the host is not reached"
+            for rank, name in enumerate(self.server.nodes)
+            if name not in reached
+        )
+        return replace(joined, summary=(*joined.summary, *left))
 
     async def roll_back(self, run: Run) -> Plan:
         """Stop what there is and start an earlier run again on every host, exactly as it was.

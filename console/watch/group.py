@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from console.errors import HostError
 from console.model import Diagnosis, Phase, Server, ServerState, Snapshot
 from console.remote import Remote
 from console.watch.nodes import MISSING, lacking_words, nodes_of
@@ -169,7 +170,14 @@ def watcher_of(
     tell: Callable[[ServerState], None] | None = None, *,
     to_come: Callable[[], Awaitable[bool]] | None = None,
 ) -> Watcher | GroupWatcher:  # fmt: skip
-    """What watches a server, on one host or on several."""
+    """What watches a server, on one host or on several.
+
+    Raises:
+        HostError: there is no connection to one of them.
+    """
+    for name in server.nodes:
+        if name not in remotes:
+            raise HostError(f"{server.name} runs there too", place=name, hint="not connected")
     if len(server.nodes) == 1:
         return Watcher(remotes[server.host], server, tell, to_come=to_come)
     return GroupWatcher([remotes[host] for host in server.nodes], server, tell, to_come=to_come)

@@ -120,7 +120,7 @@ class Pair:
     def seen(self) -> dict[str, Any]:
         """The server as each host shows it."""
         ran = self.command("status", "--json")
-        return {row["name"]: row["servers"][0] for row in ran.json["hosts"]}
+        return {row["name"]: row["servers"][0] for row in ran.json["hosts"] if row["servers"]}
 
     def until(self, what: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Wait until the status is so."""
@@ -311,20 +311,26 @@ def test_a_console_ended_between_two_ranks(big: Pair) -> None:
         r["argv"] for r in runs["two"] if r["run_id"] == done["run_id"]
     ), "as it was"
 
-    plan = plan_of(big, "relaunch")
-    cut(big, plan, "drain", "two", "after")
-    free_of_plans(big)
-    assert alive(big.seen()) == {"one": True, "two": True}, "nothing was ended yet"
-    big("undo", plan.id, "--yes", code=0)
-    big("watch", "big", code=0)
-    assert alive(big.seen()) == {"one": True, "two": True}
-
 
 def started(plan: Plan) -> str:
     """The run that a plan starts."""
     ids = {str(s.params["run"]["run_id"]) for s in plan.steps if s.kind.value == "launch"}
     assert len(ids) == 1
     return ids.pop()
+
+
+def test_a_host_that_is_not_reached_does_not_hold_up_the_end_of_the_others(big: Pair) -> None:
+    big(*LAUNCH, code=0)
+    good = big.command.hosts.read_text()
+    away = good.replace(f"address: {big.hosts['two'].address}", "address: 192.0.2.254")
+    big.command.write(
+        away.replace("hosts:\n  one", "defaults: {connect_timeout: 2}\nhosts:\n  one")
+    )
+    nodes = big.seen()["one"]["nodes"]
+    assert nodes[1]["lacks"].startswith("is not known: the host is unreachable")
+    big("stop", "big", "--yes", code=3)
+    big.command.write(good)
+    assert not alive(big.seen())["one"]
 
 
 def test_preflight_looks_at_every_node(big: Pair) -> None:
