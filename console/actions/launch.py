@@ -85,10 +85,13 @@ def start_unit(
 ) -> Start:  # fmt: skip
     """A launch by systemd: the drop-in, then the unit."""
     run_id = node.run_id if node else new_run_id()
-    if node is not None:
-        settings = replace(settings, flags={**settings.flags, **node.flags})
-    made = launch_of(unit, settings, run_id=run_id, version=version)
     base = command_of(unit)
+    if node is not None:
+        more = dict(node.flags)
+        if "dist-init-addr" not in settings.flags and "--dist-init-addr" in dict(base.flags):
+            del more["dist-init-addr"]  # the unit knows where they meet
+        settings = replace(settings, flags={**settings.flags, **more})
+    made = launch_of(unit, settings, run_id=run_id, version=version)
     run = Run(
         run_id=run_id,
         server=server.name,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 from console.actions.journal import PlanRecord, new_plan_id
@@ -120,7 +121,8 @@ class Several:
         met: tuple[Finding, ...] = ()
         if options.preflight and self.planners[0].node is not None:
             remotes = [planner.remote for planner in self.planners]
-            met = await meeting_findings(remotes, self.planners[0].node.address, self.versions)
+            address = meets_at(plans[0]) or self.planners[0].node.address
+            met = await meeting_findings(remotes, address, self.versions)
         return join(plans, met)
 
     @property
@@ -179,6 +181,15 @@ class Several:
             raise nothing
         joined = join(plans)
         return replace(joined, host=record.plan.host)
+
+
+def meets_at(plan: Plan) -> str | None:
+    """``--dist-init-addr`` of the command that a plan checks."""
+    for step in plan.steps:
+        for word, after in pairwise(step.argv if step.kind is StepKind.PREFLIGHT else ()):
+            if word == "--dist-init-addr":
+                return after
+    return None
 
 
 def part_of(record: PlanRecord, host: str) -> PlanRecord:

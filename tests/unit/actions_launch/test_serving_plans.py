@@ -41,7 +41,7 @@ from console.model import (
     StepResult,
 )
 from console.preflight.units import parse_unit
-from console.runners.prepare import Ground
+from console.runners.prepare import Ground, Node
 from console.runners.settings import Choice, merge
 from console.runners.systemd import Unit
 from console.watch.attribution import find
@@ -167,6 +167,30 @@ def test_a_unit_gets_a_drop_in_and_can_go_back_to_an_earlier_run() -> None:
     assert parse_unit(UNIT.base + text).args == parse_unit(UNIT.base + write.params["text"]).args
     assert f"SPECOPS_RUN_ID={back.run.run_id}" in text
     assert start.run.run_id not in text
+
+
+@pytest.mark.parametrize(
+    ("own", "args", "meets"),
+    [
+        ("", {}, "10.0.0.1:20000"),
+        ("--dist-init-addr 10.9.9.9:5000", {}, "10.9.9.9:5000"),
+        ("--dist-init-addr 10.9.9.9:5000", {"dist-init-addr": "10.0.0.1:20000"}, "10.0.0.1:20000"),
+    ],
+)
+def test_a_unit_of_one_of_several_nodes(own: str, args: dict[str, str], meets: str) -> None:
+    unit = replace(UNIT, base=UNIT.base.rstrip() + f" --nnodes 4 {own}\n")
+    server = replace(
+        SERVER, hosts=("h", "i"), runner=Runner("systemd", unit="k.service"), args=args
+    )
+    node = Node(("h", "i"), 1, "ab12cd34", "10.0.0.1:20000")
+    start = start_unit(
+        server, merge(server, PRESETS), unit, host="i", by="me", now=NOW, node=node
+    )  # fmt: skip
+    flags = dict(parse_unit(unit.base + start.steps[0].params["text"]).flags)
+    assert flags["--dist-init-addr"] == (meets,)
+    assert (flags["--nnodes"], flags["--node-rank"]) == (("2",), ("1",))
+    run = start.run
+    assert (run.run_id, run.nodes, run.rank) == ("ab12cd34", ("h", "i"), 1)
 
 
 def test_the_same_launch_again_has_a_name_of_its_own() -> None:
