@@ -16,8 +16,10 @@ GUTTER = 2
 """Cells before each line: what it is, so that no state hangs on colour."""
 
 _TIME = re.compile(
-    r"^(?P<a>(?:[\w.-]+ +\| )?\[?)"
-    r"\d{4}-\d\d-\d\d[T ](?P<time>\d\d:\d\d:\d\d)(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+    r"^(?P<a>(?:[\w.-]+ +\| )?(?:\([^)]{1,80}\) ){0,3}"
+    r"(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) )?\[?)"
+    r"(?:\d{4}-\d\d-\d\d[T ]|\d\d-\d\d |[A-Z][a-z]{2} [ \d]\d )"
+    r"(?P<time>\d\d:\d\d:\d\d)(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 )
 _RANK = re.compile(r"\b(?:TP|DP|PP|EP)\d+\b|\[rank\d+\]|^rank\d+\b(?=[\w.-]* +\| )")
 
@@ -125,7 +127,10 @@ def _without_time(text: str) -> str:
     match = _TIME.match(text)
     if match is None:
         return text
-    return match["a"] + text[match.end() :].lstrip()
+    rest = text[match.end() :].lstrip()
+    if match["a"].endswith("[") and rest.startswith("]"):  # nothing but the time was between them
+        return match["a"][:-1] + rest[1:].lstrip()
+    return match["a"] + rest
 
 
 def _marked(text: str, role: str, find: Matcher | None) -> list[tuple[str, str]]:
