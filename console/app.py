@@ -188,8 +188,10 @@ class SpecopsApp(App[None], inherit_bindings=False):
         name = view.host.name
         if name not in self.config.hosts:
             return  # the last word of a host that hosts.yaml no longer has
-        self.views[name] = view
+        before, self.views[name] = self.views.get(name), view
         self._dirty = True
+        if self.is_running and before and before.servers and before.told != view.told:
+            self.call_later(self.tick)  # such as why a server died: it does not wait its turn
         if view.seen_at is None:
             return
         share, busy = memory_share(view), utilization(view)

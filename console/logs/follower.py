@@ -17,6 +17,10 @@ from console.watch.silence import Silence, is_work
 FIRST_LINES = 20_000
 """Of a log longer than :data:`WHOLE_BYTES`, so many last lines are read at first."""
 WHOLE_BYTES = 16 << 20
+BEHIND_BYTES = 1 << 20
+LATEST_LINES = 2000
+"""A server that serves and writes more than that between two looks is read at its end only: its
+last lines say whether it still does, and the operator's link is for the log on the screen."""
 WRITTEN_BYTES = 4 << 20
 _LINE_BYTES = 64 * 1024
 _FIELD = re.compile(r"\{(\w+)\}")
@@ -124,6 +128,7 @@ class LogFollower:
             HostError: the link is lost.
         """
         last: int | None = None
+        start = self._cursor
         grew_at: float | None = None
         if self.source.path is not None:
             (info,) = await remote.stat([self.source.path])
@@ -133,11 +138,13 @@ class LogFollower:
             grew_at = info.mtime
             if self._cursor is None and info.size_bytes > WHOLE_BYTES:
                 last = FIRST_LINES
+            elif start and self._floods(info.size_bytes - start.offset):
+                start, last, self._rest = None, LATEST_LINES, b""
         elif self._cursor is None:
             last = FIRST_LINES
         try:
             async for chunk in remote.tail(
-                self.source, cursor=self._cursor, last_lines=last, follow=False
+                self.source, cursor=start, last_lines=last, follow=False
             ):
                 if chunk.event in ("truncated", "refilled"):
                     self.machine = PhaseMachine(self._engine)
@@ -151,6 +158,10 @@ class LogFollower:
                 raise
             self.missing = True
         return grew_at
+
+    def _floods(self, grown_bytes: int) -> bool:
+        """Whether a server that serves writes more than is worth reading."""
+        return grown_bytes > BEHIND_BYTES and self.phase is Phase.READY
 
     def _last(self, lines: list[bytes]) -> list[bytes]:
         """Of what a server writes while it serves: its last stamped line of work, and the rest.

@@ -27,6 +27,11 @@ class HostView:
     zombies: tuple[Zombie, ...] = ()
     runs: tuple[Run, ...] = ()
 
+    @property
+    def told(self) -> tuple[object, ...]:
+        """What it says of its servers that nobody should wait for."""
+        return tuple((s.name, s.phase, s.diagnosis is None) for s in self.servers)
+
     def age_s(self, now: float) -> float | None:
         """Seconds since the values were seen, ``None`` when they never were."""
         return None if self.seen_at is None else max(0.0, now - self.seen_at)

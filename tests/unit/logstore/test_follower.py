@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import AsyncIterator
 
 import pytest
 
 from console.logs import follower as module
 from console.logs.follower import LogFollower
-from console.remote import LogSource
+from console.model import Phase
+from console.remote import Cursor, FileStat, LogChunk, LogSource
 from tests import scale
 
 READY = b"""\
@@ -59,3 +61,45 @@ def test_a_busy_log_read_in_any_pieces(end: bytes, monkeypatch: pytest.MonkeyPat
         with monkeypatch.context() as patched:
             patched.setattr(module, "ENDS", (b"\n",))  # every piece may end it: nothing is left out
             assert told(data, sizes) == quick
+
+
+class Host:
+    """A host with one log file; counts the bytes that it sends."""
+
+    def __init__(self) -> None:
+        self.log = b""
+        self.sent = 0
+
+    async def stat(self, paths: list[str]) -> list[FileStat]:
+        return [FileStat(path=paths[0], kind="file", size_bytes=len(self.log), mtime=1000.0)]
+
+    async def tail(
+        self, source: LogSource, *, cursor: Cursor | None, last_lines: int | None, follow: bool
+    ) -> AsyncIterator[LogChunk]:
+        assert not follow
+        data = self.log[cursor.offset if cursor else 0 :]
+        if last_lines is not None:
+            data = b"".join(data.splitlines(keepends=True)[-last_lines:])
+        self.sent += len(data)
+        yield LogChunk(data, Cursor(offset=len(self.log)))
+
+
+async def test_a_server_that_floods_its_log_is_read_at_its_end() -> None:
+    host, one = Host(), LogFollower(LogSource(path="/x"), "sglang")
+    host.log = READY
+    await one.update(host, 1000.0)  # type: ignore[arg-type]
+    for _ in range(3):
+        host.log += b"\n".join(BUSY * 20_000) + b"\n"
+        before = host.sent
+        await one.update(host, 1000.0)  # type: ignore[arg-type]
+        assert host.sent - before < module.BEHIND_BYTES
+        assert one.phase is Phase.READY
+    host.log += b"\n".join(BUSY * 20_000) + b"\n" + ENDS[0] + b"\n" + ENDS[1] + b"\n"
+    await one.update(host, 1000.0)  # type: ignore[arg-type]
+    assert str(one.phase) == "failed"
+    begun = len(host.log)
+    host.log += READY + b"\n".join(BUSY * 20_000) + b"\n"
+    before = host.sent
+    await one.update(host, 1000.0)  # type: ignore[arg-type]
+    assert host.sent - before == len(host.log) - begun  # one that starts is read whole
+    assert str(one.phase) == "ready"
