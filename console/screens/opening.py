@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import importlib
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
 from textual.events import Event, Key
 from textual.widget import Widget
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
     Opener = Callable[[ScreenPrompts], Awaitable[tuple[FleetPort, ActionsPort]]]
     """Makes the connections; called after the fleet is drawn."""
+
+T = TypeVar("T")
 
 NEEDED = (
     "console.screens.fleet",
@@ -117,7 +120,7 @@ class Beginning:
         app = self._app
         await self.drawn.wait()
         try:
-            prepared = await asyncio.to_thread(self._prepare)
+            prepared = await alone(self._prepare)
             await fetch(NEEDED)
             self._move_in(prepared)
         except SpecopsError as error:
@@ -166,6 +169,32 @@ class Beginning:
         app.views = app.reloading.views_for(config)
         app.first_run = prepared.first_run
         app.theme = app.first_theme()
+
+
+async def alone(work: Callable[[], T]) -> T:
+    """Do something in a thread of its own, which nobody waits for when the console is left.
+
+    A file on a filesystem that hangs is read for ever; threads of ``asyncio.to_thread`` are waited
+    for before the process ends.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def tell(answer: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(lambda: None if done.done() else answer())
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as error:  # raised where it is waited for
+            failure = error
+            tell(lambda: done.set_exception(failure))
+        else:
+            tell(lambda: done.set_result(result))
+
+    threading.Thread(target=run, name="opening", daemon=True).start()
+    return await done
 
 
 async def fetch(modules: tuple[str, ...]) -> None:

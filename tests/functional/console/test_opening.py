@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -111,6 +112,25 @@ def test_a_broken_hosts_yaml_is_one_line_in_a_terminal_as_it_was(tmp_path: Path)
     assert b"hosts.yaml:2" in after
     assert b"adress" in after
     assert b"Traceback" not in tty.seen
+
+
+@pytest.mark.parametrize("how", ["ctrl-c", "SIGTERM", "SIGHUP"])
+def test_what_never_comes_does_not_hold_the_operator(how: str, tmp_path: Path) -> None:
+    """A preset that hangs when it is read, as on a filesystem whose server is gone."""
+    hosts = tmp_path / "hosts.yaml"
+    hosts.write_text("hosts:\n  a: {transport: local}\n", encoding="utf-8")
+    folder = tmp_path / "presets" / "nccl"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "hangs.yaml")
+    program = ["-c", "from console.cli import main; main()"]
+    with terminal([*program, "console", "--hosts", str(hosts)]) as tty:
+        tty.until(b"reading hosts.yaml", 60)
+        if how == "ctrl-c":
+            tty.press(b"\x03")
+        else:
+            tty.process.send_signal(getattr(signal, how))
+        assert tty.wait(60) == 0
+        assert tty.sane() == []
 
 
 def test_nothing_but_textual_is_imported_for_the_first_frame() -> None:
