@@ -1,0 +1,56 @@
+"""A screen that has many messages to do lets a key be taken between any two of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from itertools import pairwise
+
+from textual.app import App
+from textual.message import Message
+from textual.screen import Screen
+
+from console.screens.dialog import Dialog
+from console.screens.playing import Playing
+from console.screens.yielding import STEP_S, Yielding
+
+
+class Work(Message):
+    """Something that takes long."""
+
+
+class Busy(Yielding, Screen[None]):
+    def __init__(self, order: list[str]) -> None:
+        super().__init__()
+        self.order = order
+
+    def on_work(self) -> None:
+        self.order.append("work")
+        end = time.monotonic() + 2 * STEP_S
+        while time.monotonic() < end:
+            pass
+
+
+async def test_others_have_their_turn_between_two_messages() -> None:
+    order: list[str] = []
+    screen = Busy(order)
+    app: App[None] = App()
+    async with app.run_test() as pilot:
+        await app.push_screen(screen)
+        await pilot.pause()
+
+        async def other() -> None:
+            while order.count("work") < 4:
+                order.append("other")
+                await asyncio.sleep(0)
+
+        for _ in range(4):
+            screen.post_message(Work())
+        await asyncio.wait_for(other(), 60)
+    at = [place for place, what in enumerate(order) if what == "work"]
+    assert all("other" in order[a:b] for a, b in pairwise(at)), order
+
+
+def test_every_screen_does() -> None:
+    assert issubclass(Playing, Yielding)
+    assert issubclass(Dialog, Yielding)
