@@ -359,7 +359,7 @@ def say_diagnosis(found: Diagnosis) -> None:
         say(paint("No exception was raised.", "bold"))
     phase = f", in phase {found.phase}" if found.phase else ""
     times = f", {found.incidents} times" if found.incidents > 1 else ""
-    say(f"  {found.category}{phase}{times}")
+    say(f"Kind: {found.category}{phase}{times}")
     for name, text in (("Why", found.explanation), ("Fix", found.fix)):
         if text:
             say(f"{name}: {clean(text)}")

@@ -14,7 +14,7 @@ from console.diagnosis.partial import whole_lines
 from console.diagnosis.rules import Rule, Rules, in_versions, load_rules
 from console.diagnosis.scan import Extract, extract
 from console.diagnosis.verdict import Verdict, chain_frames, choose, frame_names
-from console.model import Diagnosis, Phase, Root
+from console.model import Diagnosis, Phase, Root, first_line
 from console.phases import PhaseMachine
 from console.phases.lines import Clock, Line, parse
 
@@ -82,7 +82,7 @@ def _summary(root: Incident | None, rule: Rule | None, groups: Mapping[str, str]
     said = fill(rule.explanation, groups)
     if root is None:
         return said
-    first = root.message.strip().partition("\n")[0][:200]
+    first = first_line(root.message)
     return f"{root.type}: {first} - {said}" if first else f"{root.type} - {said}"
 
 

@@ -17,6 +17,7 @@ from console.model.verdicts import (
     Severity,
     Zombie,
     ZombieKind,
+    first_line,
 )
 from console.model.views import HostView
 
@@ -60,4 +61,5 @@ __all__ = [
     "Via",
     "Zombie",
     "ZombieKind",
+    "first_line",
 ]

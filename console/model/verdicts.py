@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from console.model.seen import ProcessId
 
+SAID_CHARS = 200
+
 
 class ZombieKind(StrEnum):
     """Why a process or resource is called a zombie; docs/zombies.md explains each."""
@@ -89,6 +91,15 @@ class Finding:
     source: str = ""
 
 
+def first_line(message: str) -> str:
+    """A message's first line for a summary, cut between words where it is long."""
+    line = message.strip().partition("\n")[0]
+    if len(line) <= SAID_CHARS:
+        return line
+    cut = line[:SAID_CHARS]
+    return f"{cut.rpartition(' ')[0] or cut} …"
+
+
 @dataclass(frozen=True, slots=True)
 class Root:
     """The exception, signal or event that everything else followed from."""
@@ -121,6 +132,6 @@ class Diagnosis:
         """The summary without the root's own message, for where that stands beside it."""
         if self.root is None:
             return self.summary
-        first = self.root.message.strip().partition("\n")[0][:200]
+        first = first_line(self.root.message)
         head = f"{self.root.type}: {first}" if first else self.root.type
         return self.summary.removeprefix(f"{head} - ")

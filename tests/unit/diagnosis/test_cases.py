@@ -121,3 +121,22 @@ def test_a_fix_speaks_the_engines_own_flags() -> None:
     forced = diagnose(log, engine="sglang").change
     assert forced is not None
     assert "mem-fraction-static" in forced.flags
+
+
+def test_a_window_asked_for_is_not_blamed_on_the_draft() -> None:
+    by_id = {c.id: c for c in cases("kinds", "sglang-0.5.12-h200")}
+    for case in ("ctx-longer-than-derived", "ctx-asked-of-bundled"):
+        answer = diagnose(by_id[case].log)
+        assert "was asked for" in answer.summary, case
+        assert "draft" not in answer.fix, case
+    for case in ("context-target", "ctx_mismatch"):
+        assert "draft model's window" in diagnose(by_id[case].log).summary, case
+
+
+def test_a_long_message_is_cut_between_words() -> None:
+    case = next(c for c in cases("kinds") if c.id == "ctx-asked-of-bundled")
+    answer = diagnose(case.log)
+    said = answer.summary.partition(" - ")[0]
+    assert said.endswith(" …")
+    assert f"{said.removesuffix('…')}".encode() in case.log
+    assert answer.explanation.startswith("The context length that was asked for")
