@@ -107,7 +107,7 @@ TABLE: tuple[Action, ...] = (
     Action("reset-gpu", "reset gpu", ("D",), ("host",),
            "reset the devices whose driver asks for it and that nothing holds; each is typed",
            dangerous=True, cli="reset-gpu", bar=10),
-    Action("fix", "apply fix", ("F",), ("server",),
+    Action("fix", "apply fix", ("F",), ("server", "log"),
            "relaunch with the change that the diagnosis proposes", dangerous=True, bar=3),
     Action("undo", "undo", ("U",), ("activity",), "undo what can be undone of this plan",
            dangerous=True, cli="undo", bar=5),
@@ -148,7 +148,7 @@ TABLE: tuple[Action, ...] = (
     Action("notices", "notices", ("n",),
            ("fleet", "host", "server", "presets", "activity", "bench"),
            "what happened while you looked elsewhere"),
-    Action("bench", "bench", ("b",), ("fleet", "host", "server", "bench"),
+    Action("bench", "bench", ("b",), ("fleet", "host", "server", "log", "bench"),
            "what was measured of this server, as plots; there: measure it now",
            cli="bench", bar=14),
     Action("diff", "diff", ("d",), ("server", "presets"),
@@ -255,7 +255,7 @@ class KeyMap:
 
     def bar(self, scope: str) -> tuple[Action, ...]:
         """The actions of a screen's key bar, most wanted first."""
-        shown = [action for action in self.on(scope) if action.bar is not None]
+        shown = [a for a in self.on(scope) if a.bar is not None and a.id != scope]
         return tuple(sorted(shown, key=lambda action: action.bar or 0))
 
     def has(self, name: str) -> bool:

@@ -46,16 +46,16 @@ def _facts(row: FleetRow, servers: Mapping[str, Server], width: int) -> Line:
     if state is not None:
         parts.append(safe(state.name))
         server = servers.get(state.name)
+        if state.port is not None:
+            parts.append(f"port {state.port}")
+        if state.pid is not None:
+            parts.append(f"pid {state.pid}")
         preset = state.preset or (server and " + ".join(
             name for name in (server.speculative, server.nccl) if name)) or ""  # fmt: skip
         if preset:
             parts.append(safe(preset))
         if state.run_id:
             parts.append(f"run {safe(state.run_id)}")
-        if state.pid is not None:
-            parts.append(f"pid {state.pid}")
-        if state.port is not None:
-            parts.append(f"port {state.port}")
     elif row.view.snapshot is not None and row.view.snapshot.cpu is not None:
         cpu = row.view.snapshot.cpu
         parts.append(f"{mib(cpu.memory_used_mib)} of {mib(cpu.memory_total_mib)}")

@@ -192,9 +192,11 @@ def headline(views: Mapping[str, HostView], rows: Iterable[FleetRow]) -> str:
     free = sum(use_of(gpu) == "free" for gpu in gpus)
     need = sum(row.word.severity == 0 for row in rows)
     parts = [counted(len(views), "host")]
-    parts.append(f"{free}/{counted(len(gpus), 'GPU')} free" if gpus else "no GPU")
-    parts.append(f"{need} need{'s' * (need == 1)} you" if need else "all well")
     missing = sum(view.snapshot is None for view in views.values())
+    nothing = "? GPUs" if missing else "no GPU"
+    parts.append(f"{free}/{counted(len(gpus), 'GPU')} free" if gpus else nothing)
+    if need or not missing:  # of what was not seen nobody can say that it is well
+        parts.append(f"{need} need{'s' * (need == 1)} you" if need else "all well")
     if missing:
         parts.append(f"{missing} unseen")
     return " · ".join(parts)

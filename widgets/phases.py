@@ -5,36 +5,36 @@ from __future__ import annotations
 from console.model import HostView, Phase, PhaseSpan, ServerState
 from widgets.bars import bar, duration
 from widgets.paint import Line, fit, line
+from widgets.table import cell
 from widgets.words import usual_s
 
 _END = {Phase.READY, Phase.FAILED, Phase.STOPPED, Phase.DRAINING}
 
 
 def phase_lines(view: HostView, server: ServerState, width: int) -> list[Line]:
-    """Two columns of phases at 76 cells and more, else one."""
+    """Two columns of phases at 80 cells and more, else one."""
     spans = [span for span in server.phases if span.phase not in _END]
     cells = [_cell(view, server, span) for span in spans]
     if server.phase is Phase.READY:
-        total = _total(server)
-        cells.append(line((" ready       ", "ok"), (duration(total) + "  ", "plain"),
-                          ("✓ ", "ok"), _usual(view, server, Phase.READY)))  # fmt: skip
+        took = fit(duration(_total(server)), 7, right=True)
+        cells.append(line((fit(" ready", 16), "ok"), (took, "plain"),
+                          (" ✓ ", "ok"), _usual(view, server, Phase.READY)))  # fmt: skip
     elif server.phase is Phase.FAILED:
-        cells.append(line((" failed      ", "bad"), ("✖", "bad")))
+        cells.append(line((fit(" failed", 16), "bad"), ("✖", "bad")))
     elif cells:
         cells.append(_expected(view, server))
-    if width < 76:
+    if width < 80:
         return cells
     half = (len(cells) + 1) // 2
     rows: list[Line] = []
     for at in range(half):
-        left = cells[at]
         right = cells[at + half] if at + half < len(cells) else ()
-        rows.append((*_pad(left, width // 2), *right))
+        rows.append((*cell(cells[at], width // 2), *cell(right, width - width // 2)))
     return rows
 
 
 def _cell(view: HostView, server: ServerState, span: PhaseSpan) -> Line:
-    name = (fit(f" {span.phase.value}", 17), "accent" if span.end_s is None else "plain")
+    name = (fit(f" {span.phase.value}", 16), "accent" if span.end_s is None else "plain")
     usual = _usual(view, server, span.phase)
     if span.seconds is not None:
         return line(
@@ -45,7 +45,7 @@ def _cell(view: HostView, server: ServerState, span: PhaseSpan) -> Line:
     here = span.phase is server.phase
     spent = f"{duration(server.elapsed_s)} " if here and server.elapsed_s is not None else ""
     if here and server.stalled:
-        return line((fit(f" {span.phase.value}", 17), "bad"), (f"STALLED {spent}", "bad"), usual)
+        return line((fit(f" {span.phase.value}", 16), "bad"), (f"STALLED {spent}", "bad"), usual)
     if span.done is not None and span.total:
         text = f"{bar(span.done / span.total, 6)} {span.done}/{span.total} {spent}"
         return line(name, (text, "accent"), usual)
@@ -63,19 +63,14 @@ def _expected(view: HostView, server: ServerState) -> Line:
     begun = [span.start_s for span in server.phases if span.start_s is not None]
     spent = sum(span.seconds or 0.0 for span in server.phases)
     if usual is None or not begun:
-        return line((" ready           ", "dim"), ("no earlier run", "dim"))
+        return line((" ready          ", "dim"), ("no earlier run", "dim"))
     left = usual - spent
     if left <= 0:
-        return line((" ready           ", "warn"), (f"over the usual {duration(usual)}", "warn"))
-    return line((" ready           ", "dim"), (f"in ≈ {duration(left)}", "plain"))
+        return line((" ready          ", "warn"), (f"over the usual {duration(usual)}", "warn"))
+    return line((" ready          ", "dim"), (f"in ≈ {duration(left)}", "plain"))
 
 
 def _total(server: ServerState) -> float | None:
     ends = [span.end_s for span in server.phases if span.end_s is not None]
     starts = [span.start_s for span in server.phases if span.start_s is not None]
     return max(ends) - min(starts) if ends and starts else None
-
-
-def _pad(spans: Line, width: int) -> Line:
-    used = sum(len(text) for text, _ in spans)
-    return (*spans, (" " * max(1, width - used), "plain"))

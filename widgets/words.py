@@ -190,8 +190,13 @@ def diagnosis_lines(found: Diagnosis) -> list[tuple[str, str]]:
     return out
 
 
-def why(view: HostView, server: ServerState | None, now: float) -> list[tuple[str, str]]:
-    """Why a row is in its state, as (label, text), the strongest reason first."""
+def why(
+    view: HostView, server: ServerState | None, now: float, *, serves: bool = True
+) -> list[tuple[str, str]]:
+    """Why a row is in its state, as (label, text), the strongest reason first.
+
+    ``serves``: with how it serves, where that stands nowhere else.
+    """
     out: list[tuple[str, str]] = []
     if view.error or view.state not in (HostState.OK, HostState.CONNECTING):
         last = last_known(view, view.age_s(now))
@@ -205,7 +210,7 @@ def why(view: HostView, server: ServerState | None, now: float) -> list[tuple[st
     if server.diagnosis and (server.phase is Phase.FAILED or zombies):
         out += diagnosis_lines(server.diagnosis)
     if server.phase is Phase.READY:
-        out.append(("serves", _serving(server)))
+        out += [("serves", _serving(server))] if serves else []
     elif server.phase in _STARTING:
         if server.stalled:
             out.append(("STALLED", safe(server.stalled)))

@@ -104,7 +104,9 @@ class ActivityScreen(TablePlace[Deed]):
 
     def crumbs(self) -> str:
         """Where we are."""
-        text = "fleet > activity: runs of the hosts, deeds of this console"
+        text = "fleet > activity"
+        if self.size.width >= 100:
+            text += ": runs of the hosts, deeds of this console"
         return f"{text}  /{self.wanted}" if self.wanted else text
 
     def where(self) -> tuple[str | None, str | None]:

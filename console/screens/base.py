@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -19,6 +19,7 @@ from textual.widgets import Input
 
 from console.errors import SpecopsError
 from console.keys import KeyMap, key_name
+from console.screens.moving import Moving
 from console.screens.playing import Playing
 from console.screens.standing import stands
 from widgets.keybar import KeyBar
@@ -34,16 +35,6 @@ LEAST = (60, 15)
 ScreenT = TypeVar("ScreenT", bound=Screen[Any])
 
 
-class Movable(Protocol):
-    """A widget that the movement keys move."""
-
-    def move(self, delta: int) -> None:
-        """By rows."""
-
-    def page(self, delta: int) -> None:
-        """By screens."""
-
-
 def keyed(screen: type[ScreenT], scope: str, keys: KeyMap) -> type[ScreenT]:
     """The screen class with the bindings that the table gives its scope."""
     bindings = [
@@ -54,7 +45,7 @@ def keyed(screen: type[ScreenT], scope: str, keys: KeyMap) -> type[ScreenT]:
     return cast("type[ScreenT]", type(screen.__name__, (screen,), {"BINDINGS": bindings}))
 
 
-class Place(Playing):
+class Place(Moving, Playing):
     """A screen of the console. Subclasses give ``SCOPE``, :meth:`body` and :meth:`crumbs`."""
 
     SCOPE: ClassVar[str] = ""
@@ -105,16 +96,12 @@ class Place(Playing):
             server = names[0] if len(names) == 1 else None
         return host, server
 
-    def movable(self) -> Movable | None:
-        """What the movement keys move."""
-        return None
+    def can_fix(self) -> bool:
+        """Whether a diagnosis here proposes a change."""
+        return False
 
     def on_mount(self) -> None:
         """Fill in what is known."""
-        keys = self.specops.keys
-        self.query_one(KeyBar).show(
-            [(key_name(a.keys[0]), a.title, a.dangerous) for a in keys.bar(self.SCOPE)]
-        )
         self.views_changed()
         self.show_notice()
 
@@ -171,6 +158,20 @@ class Place(Playing):
             (right, "warn" if flags else "dim"),
         )
         self.query_one("#head", Lines).show([head])
+        self.show_keys()
+
+    def show_keys(self) -> None:
+        """The key bar: what has something to act on where the cursor is."""
+        bar = self.specops.keys.bar(self.SCOPE)
+        host, server = self.aim()
+        if (view := self.view(host)) is not None:
+            from console.screens.useful import useful  # noqa: PLC0415 - not for the first frame
+
+            state = self.server_state(host, server)
+            bar = tuple(action for action in bar if useful(action.id, view, state))
+        if not self.can_fix():
+            bar = tuple(action for action in bar if action.id != "fix")
+        self.query_one(KeyBar).show([(key_name(a.keys[0]), a.title, a.dangerous) for a in bar])
 
     def show_notice(self) -> None:
         """The newest notice, while it is fresh."""
@@ -314,38 +315,6 @@ class Place(Playing):
         host, _ = self.where()
         if host is not None:
             await self.specops.places.shell(host)
-
-    # ---- moving
-
-    def action_down(self) -> None:
-        """One down."""
-        if target := self.movable():
-            target.move(1)
-
-    def action_up(self) -> None:
-        """One up."""
-        if target := self.movable():
-            target.move(-1)
-
-    def action_page_down(self) -> None:
-        """One screen down."""
-        if target := self.movable():
-            target.page(1)
-
-    def action_page_up(self) -> None:
-        """One screen up."""
-        if target := self.movable():
-            target.page(-1)
-
-    def action_top(self) -> None:
-        """The first."""
-        if target := self.movable():
-            target.move(-(1 << 30))
-
-    def action_bottom(self) -> None:
-        """The last."""
-        if target := self.movable():
-            target.move(1 << 30)
 
     # ---- changing a host; every one goes through the plan dialog
 

@@ -11,7 +11,7 @@ from textual.widget import Widget
 from console.config.presets import Presets
 from console.screens.dialog import Dialog
 from console.screens.standings import ROLES, Standings
-from widgets.paint import Line, Lines, fit, line
+from widgets.paint import Line, Lines, fit, line, wrap
 from widgets.words import safe
 
 _MOVES: list[BindingType] = [
@@ -112,7 +112,7 @@ class ChoosePresets(Dialog[dict[str, str] | None]):
         self._draw()
 
     def _draw(self) -> None:
-        width, _ = self.room()
+        width, height = self.room()
         half = width // 2
         rows = max(len(found) for found in self._lists.values())
         lines: list[Line] = [self._heads(half)]
@@ -131,7 +131,10 @@ class ChoosePresets(Dialog[dict[str, str] | None]):
             sets = [f"--{name} {value}" for name, value in preset.flags.items()]
             sets += [f"{name}={value}" for name, value in preset.env.items()]
             lines.append(line((fit(safe(f"{preset.name}: {preset.description}"), width), "strong")))
-            lines.append(line((fit("  " + safe(" ".join(sets) or "sets nothing"), width), "dim")))
+            text = safe(" ".join(sets) or "sets nothing")
+            spare = height - rows - 10  # each kind takes three rows, and its settings a fourth
+            parts = wrap(text, width - 2, limit=max(1, min(3, 1 + spare // 2)))
+            lines += [line((f"  {part}", "dim")) for part in parts]
             if (known := self._standings.get((kind, preset.name))) is not None:
                 text = fit(f"  {known.verdict}: {safe(known.why)}", width)
                 lines.append(line((text, ROLES[known.verdict])))

@@ -7,7 +7,8 @@ from typing import Generic, TypeVar
 
 from console import query
 from console.errors import SpecopsError
-from console.screens.base import Movable, Place
+from console.screens.base import Place
+from console.screens.moving import Movable
 from console.screens.standing import stands
 from widgets.paint import Lines, fit, line
 from widgets.prompt import Prompt
@@ -65,6 +66,7 @@ class TablePlace(Place, Generic[T]):
         """The cursor is on another row."""
         if stands(self):
             self.moved()
+            self.show_keys()
 
     def moved(self) -> None:
         """Show what goes with the row of the cursor."""

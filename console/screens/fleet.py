@@ -9,6 +9,7 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from console.logs.store import LogStore
+from console.model import Phase
 from console.screens.base import Rule
 from console.screens.filtering import TablePlace
 from console.screens.following import Following
@@ -131,7 +132,8 @@ class Fleet(TablePlace[FleetRow]):
         if row.server is not None:
             source = source_of(self.specops, row.view.host.name, row.server.name)
         nothing = " no log yet"
-        if row.server is not None and self.specops.keys.has("launch"):
+        over = row.server is not None and row.server.phase in (Phase.STOPPED, Phase.FAILED)
+        if row.server is not None and over and self.specops.keys.has("launch"):
             nothing += f"; L launches {safe(row.server.name)}"
         head = f" log {safe(name_of(source))}" if source else nothing
         self.query_one("#loghead", Lines).show([line((head, "dim"))])

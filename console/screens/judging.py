@@ -59,7 +59,7 @@ class Judging:
 
 
 def cause_lines(verdict: Judged | None, width: int) -> list[Line]:
-    """The verdict in at most three rows: what, why, and the fix."""
+    """The verdict in at most four rows: what and why, and the fix, two rows each."""
     if verdict is None:
         return []
     found = verdict.diagnosis
@@ -71,9 +71,18 @@ def cause_lines(verdict: Judged | None, width: int) -> list[Line]:
         said = found.explanation or root.message.strip().partition("\n")[0]
     else:
         head, said = f"✖ {found.category}", found.summary
-    text = wrap(safe(said), max(20, width - len(head) - 4), limit=1)[0]
-    rows.append(line((f" {safe(head)}  ", "bad"), text))
+    rows += _labelled((f" {safe(head)}  ", "bad"), safe(said), width)
     if found.fix:
-        fix = wrap(safe(found.fix.replace("\n", " ")), max(20, width - 8), limit=1)[0]
-        rows.append(line((" Fix  ", "strong"), fix))
+        rows += _labelled((" Fix  ", "strong"), safe(found.fix.replace("\n", " ")), width)
     return rows
+
+
+def _labelled(label: tuple[str, str], text: str, width: int) -> list[Line]:
+    """Text behind its label in one row, or two: beside it where it is short, else below."""
+    used = len(label[0])
+    if used + len(text) < width or used <= 8:
+        first, *rest = wrap(text, max(20, width - used - 1), limit=2)
+        return [line(label, first), *(line(" " * used, part) for part in rest)]
+    first, *rest = wrap(text, max(20, width - used - 1))
+    rest = wrap(" ".join(rest), width - 5, limit=1) if rest else []
+    return [line(label, first), *(line("    ", part) for part in rest)]

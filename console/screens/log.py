@@ -13,10 +13,12 @@ from console.logs import follower
 from console.logs.search import Matcher
 from console.logs.several import name_of
 from console.logs.store import LogStore
+from console.model import Change
 from console.remote import LogSource
-from console.screens.base import Movable, Place
+from console.screens.fixing import Fixing
 from console.screens.following import Following, Tail
 from console.screens.judging import Judging, cause_lines
+from console.screens.moving import Movable
 from widgets.bars import size
 from widgets.log_view import LogView
 from widgets.paint import Lines, fit, line, width_of
@@ -37,7 +39,7 @@ def source_of(app: SpecopsApp, host: str, server: str) -> LogSource | None:
     return follower.source_of(configured, run)
 
 
-class LogScreen(Place):
+class LogScreen(Fixing):
     """The log of one server (or a file of this machine)."""
 
     SCOPE: ClassVar[str] = "log"
@@ -67,12 +69,21 @@ class LogScreen(Place):
 
     def crumbs(self) -> str:
         """Host, server, log."""
-        return f"fleet > {safe(self._host)} > {safe(self._server)} > {safe(name_of(self._source))}"
+        name = safe(name_of(self._source))
+        if self.size.width < 120:  # the end of the path tells it from the server's others
+            name = name.rpartition("/")[2]
+        return f"fleet > {safe(self._host)} > {safe(self._server)} > {name}"
 
     def where(self) -> tuple[str | None, str | None]:
         """The server whose log it is."""
         known = self._host in self.specops.config.hosts  # not so for a file of this machine
         return (self._host, self._server) if known else (None, None)
+
+    def change(self) -> Change | None:
+        """What this very log asks for, else what the server's diagnosis does."""
+        verdict = self._view.judged
+        own = verdict.diagnosis.change if verdict else None
+        return own or super().change()
 
     def movable(self) -> Movable:
         """The log."""
@@ -107,6 +118,7 @@ class LogScreen(Place):
                 self._view.go_to(verdict.root, centre=True)
         self._judging.look()
         self.query_one("#cause", Lines).show(cause_lines(verdict, self.size.width))
+        self.show_keys()
         self.show_status()
 
     def show_status(self) -> None:

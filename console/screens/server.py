@@ -10,8 +10,10 @@ from textual.widget import Widget
 
 from console.logs.store import LogStore
 from console.model import HostView, Phase, Run, Server, ServerState
-from console.screens.base import Movable, Place, Rule
+from console.screens.base import Rule
+from console.screens.fixing import Fixing
 from console.screens.following import Following
+from console.screens.moving import Movable
 from console.text import mask_argv, mask_env
 from widgets.bars import age, number, sparkline
 from widgets.log_view import LogView
@@ -20,7 +22,7 @@ from widgets.phases import phase_lines
 from widgets.words import safe, server_word, why, zombies_of
 
 
-class ServerScreen(Place):
+class ServerScreen(Fixing):
     """A server as an operator watches it."""
 
     SCOPE: ClassVar[str] = "server"
@@ -96,7 +98,7 @@ class ServerScreen(Place):
         out = [line((head, word.role), parts[0])]
         out += [line(" " * len(head) + part) for part in parts[1:]]
         limit = max(3, self.size.height // 3)
-        for label, text in why(view, state, now):
+        for label, text in why(view, state, now, serves=False):
             for at, part in enumerate(wrap(text, width - 18, limit=3)):
                 out.append(line((f" {label[:14] if at == 0 else '':<15} ", "strong"), part))
         if state.phase is Phase.FAILED and state.diagnosis and state.diagnosis.change:
@@ -185,15 +187,6 @@ class ServerScreen(Place):
             self.specops.say("no zombie of this server; the host's own screen has all", "warn")
             return
         self.specops.propose("kill-zombies", self._host, None, zombies=ids)
-
-    def action_fix(self) -> None:
-        """``F``: relaunch with the change that the diagnosis proposes."""
-        state = self.server_state(self._host, self._server)
-        change = state.diagnosis.change if state and state.diagnosis else None
-        if change is None:
-            self.specops.say("no diagnosis with a change to apply", "warn")
-            return
-        self.specops.propose("relaunch", self._host, self._server, present=True, change=change)
 
     def action_whole(self) -> None:
         """``v``: command line and variables in full."""

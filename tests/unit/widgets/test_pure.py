@@ -15,7 +15,10 @@ from console.model import (
     Artefact,
     Health,
     Host,
+    HostState,
+    HostView,
     Phase,
+    PhaseSpan,
     Plan,
     Process,
     ProcessId,
@@ -317,3 +320,30 @@ def test_a_line_of_the_past_is_what_its_label_says() -> None:
     trends.add("h", Sample(1600.0, None, 1.0, None, None))
     assert trends.line("h", "utilization", 10, 1599.5) is line, "counted once a stretch"
     assert trends.line("h", "utilization", 10, 1900.0)[-1] is None
+
+
+def test_of_what_was_not_seen_nothing_is_said() -> None:
+    unseen = {"a": HostView(Host("a"), HostState.CONNECTING)}
+    assert fleet.headline(unseen, []) == "1 host · ? GPUs · 1 unseen"
+    seen = {**unseen, "evil": fake.views()["evil"]}
+    assert fleet.headline(seen, []) == "2 hosts · ? GPUs · 1 unseen"
+    assert fleet.headline({"evil": seen["evil"]}, []) == "1 host · no GPU · all well"
+
+
+@pytest.mark.parametrize("width", [60, 80, 81, 100, 125])
+def test_a_start_with_its_usual_times_is_whole_in_every_width(width: int) -> None:
+    view = fake.views()["dflash"]
+    (state,) = view.servers
+    spans = tuple(
+        PhaseSpan(phase, at * 70.0, at * 70.0 + 59.4)
+        for at, phase in enumerate(
+            (Phase.ARGS, Phase.DIST_INIT, Phase.LOAD_TARGET, Phase.LOAD_DRAFT,
+             Phase.SCHEDULER_READY, Phase.WARMUP)
+        )
+    )  # fmt: skip
+    run = replace(view.runs[0], phases=tuple((span.phase.value, 71.0) for span in spans))
+    lines = phase_lines(replace(view, runs=(run,)), replace(state, phases=spans), width)
+    shown = [text_of(spans) for spans in lines]
+    assert all(len(text) <= width for text in shown)
+    assert sum(text.count("(usual 1:11)") for text in shown) == 6, shown
+    assert "(usual 7:06)" in "\n".join(shown)
