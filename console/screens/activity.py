@@ -107,7 +107,7 @@ class ActivityScreen(TablePlace[Deed]):
         text = "fleet > activity"
         if self.size.width >= 100:
             text += ": runs of the hosts, deeds of this console"
-        return f"{text}  /{self.wanted}" if self.wanted else text
+        return text
 
     def where(self) -> tuple[str | None, str | None]:
         """Host and server of the row."""

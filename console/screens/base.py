@@ -96,6 +96,10 @@ class Place(Moving, Playing):
             server = names[0] if len(names) == 1 else None
         return host, server
 
+    def narrowed(self) -> str:
+        """The filter that leaves rows out, as it was typed."""
+        return ""
+
     def can_fix(self) -> bool:
         """Whether a diagnosis here proposes a change."""
         return False
@@ -145,7 +149,8 @@ class Place(Moving, Playing):
         """The top line: where we are, what needs the operator, clock, file in use."""
         app = self.specops
         left = f" {self.crumbs()}"
-        flags = [flag for flag, on in (("READ-ONLY", app.read_only), (app.label, app.label)) if on]
+        narrowed = fit(self.narrowed(), 24).rstrip()  # hosts are not gone: always in sight
+        flags = [word for word in (narrowed, "READ-ONLY" * app.read_only, app.label) if word]
         clock = time.strftime("%H:%M:%S", time.localtime(app.now()))
         file = [app.file] if app.file else []
         right = " " + "  ".join([*flags, clock, *file]) + " "

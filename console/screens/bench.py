@@ -55,7 +55,7 @@ class BenchScreen(TablePlace[Bench]):
         progress = self.specops.benching.running.get((self._host, self._server))
         if progress is not None:
             text += f", {progress.text()}"
-        return f"{text}  /{self.wanted}" if self.wanted else text
+        return text
 
     def where(self) -> tuple[str | None, str | None]:
         """This server."""

@@ -13,6 +13,7 @@ from console.screens.standing import stands
 from widgets.paint import Lines, fit, line
 from widgets.prompt import Prompt
 from widgets.table import Table
+from widgets.words import safe
 
 T = TypeVar("T")
 
@@ -45,6 +46,10 @@ class TablePlace(Place, Generic[T]):
     def sorted_rows(self, rows: Sequence[T]) -> Sequence[T]:
         """The rows in the chosen order."""
         return rows
+
+    def narrowed(self) -> str:
+        """The filter in use."""
+        return f"/{safe(self.wanted)}" if self.wanted else ""
 
     def shown_rows(self) -> Sequence[T]:
         """The rows that the filter keeps, sorted."""

@@ -65,8 +65,7 @@ class Fleet(TablePlace[FleetRow]):
 
     def crumbs(self) -> str:
         """Counts, and what needs the operator."""
-        text = rows_of.headline(self.specops.views, self.all_rows())
-        return f"{text}  /{self.wanted}" if self.wanted else text
+        return rows_of.headline(self.specops.views, self.all_rows())
 
     def where(self) -> tuple[str | None, str | None]:
         """The row of the cursor."""

@@ -74,7 +74,8 @@ class Help(Dialog[None]):
                 lines += [line(" " * 30 + part) for part in rest]
         if not lines:
             lines.append(line(("no key here does that", "dim")))
-        lines += [(), *(line((text, "dim")) for text in _MORE)]
+        more = (part for text in _MORE for part in wrap(text, width))
+        lines += [(), *(line((part, "dim")) for part in more)]
         content = self.query_one("#content", Lines)
         content.styles.height = min(len(lines), height)
         content.show(lines)

@@ -51,7 +51,7 @@ class HostScreen(TablePlace[ProcessRow]):
         text = f"fleet > {safe(self._host)}  {word}, {old} old"
         if view.error:
             text += f": {safe(view.error)}"
-        return f"{text}  /{self.wanted}" if self.wanted else text
+        return text
 
     def where(self) -> tuple[str | None, str | None]:
         """This host; the server that the cursor's process belongs to, or the only one."""

@@ -51,8 +51,7 @@ class PresetsScreen(TablePlace[Preset]):
             server = f"{safe(self._server)} on " if self._server else ""
             about = f" for {server}{safe(self._host)}"
         folder = f"  own in {self._presets.folder}" if self._presets else ""
-        text = f"fleet > presets{about}{folder}"
-        return f"{text}  /{self.wanted}" if self.wanted else text
+        return f"fleet > presets{about}{folder}"
 
     def reload(self) -> None:
         """Read all from disk."""

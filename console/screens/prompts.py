@@ -78,14 +78,17 @@ class TrustDialog(Dialog[bool | None]):
     def on_mount(self) -> None:
         """The key, and how to check it."""
         width, _ = self.room()
+        kind = next((word for word in ("ed25519", "ecdsa", "rsa") if word in self._type), "*")
         how = (
             "Compare it with what the host itself says, on its own console: "
-            "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"
+            f"ssh-keygen -lf /etc/ssh/ssh_host_{kind}_key.pub"
         )
+        text = "This host's key is not known yet. Whoever holds it is who you will talk to."
+        key = f"{safe(self._type)}  {safe(self._print)}"
         lines = [
-            line("This host's key is not known yet. Whoever holds it is who you will talk to."),
+            *(line(part) for part in wrap(text, width)),
             (),
-            line((f"{safe(self._type)}  {safe(self._print)}", "strong")),
+            *(line((part, "strong")) for part in wrap(key, width)),
             (),
             *(line((part, "dim")) for part in wrap(how, width)),
         ]

@@ -1,0 +1,107 @@
+"""Pictures of the screens, as a second net: what no other test asks about must not change unseen.
+
+Each is the exported SVG read back as cells and compared with a page under ``looks/``. After a
+change that is meant, renew them and read the difference:
+
+    SPECOPS_RENEW_LOOKS=1 pytest tests/functional/console/test_looks.py
+    git diff tests/functional/console/looks
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import time
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tests.functional.console import fake, svgcells
+from tests.functional.console.scenes import BY_NAME, SCENES, open_desk
+
+PAGES = Path(__file__).parent / "looks"
+RENEW = bool(os.environ.get("SPECOPS_RENEW_LOOKS"))
+PINNED = "8.2.8"
+"""The version that the pages were drawn with; another one draws borders and dialogs its own way."""
+
+# plan-done says how many seconds the plan took
+SHOTS: list[tuple[str, tuple[int, int], tuple[str, ...]]] = [
+    ("dark", (80, 24), tuple(scene.name for scene in SCENES if scene.name != "plan-done")),
+    ("dark", (200, 50), ("fleet", "host", "server", "log", "bench", "preset-form", "plan")),
+    ("light", (80, 24), ("fleet", "log", "plan", "preset-form")),
+    ("contrast", (80, 24), ("fleet", "log", "plan")),
+    ("16", (80, 24), ("fleet", "log", "plan", "preset-form")),
+    ("nocolor", (80, 24), ("fleet", "log", "plan", "host")),
+]
+
+
+@pytest.fixture(autouse=True)
+def _same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """No folder, zone or colour of this machine is in a picture."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", "/nowhere/state")
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/nowhere/config")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.skipif(version("textual") != PINNED, reason=f"drawn with Textual {PINNED}")
+@pytest.mark.parametrize(("look", "size", "names"), SHOTS)
+async def test_pictures(
+    look: str, size: tuple[int, int], names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if look == "nocolor":
+        monkeypatch.setenv("NO_COLOR", "1")
+    made = fake.app(config=fake.config(theme=None if look == "nocolor" else look))
+    wrong: list[str] = []
+    async with made[0].run_test(size=size) as pilot:
+        desk = await open_desk(pilot, made)
+        for name in names:
+            await BY_NAME[name].show(desk)
+            await desk.still()
+            svg = desk.app.export_screenshot()
+            page = svgcells.read(svg, *size).page(f"{name}, {look}, {size[0]} by {size[1]}")
+            file = PAGES / f"{look}-{size[0]}x{size[1]}" / f"{name}.txt"
+            if RENEW:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(page, encoding="utf-8")
+            before = file.read_text(encoding="utf-8") if file.exists() else ""
+            wrong += difflib.unified_diff(
+                before.splitlines(), page.splitlines(), str(file.name), "now", lineterm="", n=0
+            )
+    assert not wrong, "\n".join([*wrong[:80], (__doc__ or "").strip()])
+
+
+def test_every_page_is_of_a_scene() -> None:
+    """A page that nobody compares would be believed."""
+    asked = {f"{look}-{w}x{h}/{name}.txt" for look, (w, h), names in SHOTS for name in names}
+    there = {str(path.relative_to(PAGES)) for path in PAGES.rglob("*.txt")}
+    assert there == asked
+
+
+async def test_a_changed_colour_and_a_changed_word_are_seen() -> None:
+    made = fake.app(config=fake.config(theme="dark"))
+    async with made[0].run_test(size=(80, 24)) as pilot:
+        desk = await open_desk(pilot, made)
+        await BY_NAME["fleet"].show(desk)
+        await desk.still()
+        first = svgcells.read(desk.app.export_screenshot(), 80, 24)
+        assert any("NEVER READY" in row for row in first.text)
+
+        def look_of(word: str) -> str:
+            at = next(y for y, row in enumerate(first.text) if word in row)
+            return first.styles[at][first.text[at].index(word)]
+
+        assert len({look_of(word) for word in ("FAILED", "ready 2.4", "kimi-k25", "SERVER")}) == 4
+        desk.app.theme = "specops-light"
+        await desk.still()
+        other = svgcells.read(desk.app.export_screenshot(), 80, 24)
+        assert other.text == first.text
+        assert other.legend != first.legend
