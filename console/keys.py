@@ -173,6 +173,8 @@ TABLE: tuple[Action, ...] = (
     Action("save", "save", ("s",), ("log",), "write what is shown to a file", bar=12),
     # presets
     Action("edit", "edit", ("e",), ("presets",), "edit this preset (a shipped one: a copy)", bar=3),
+    Action("use", "use", ("u",), ("presets",),
+           "make this preset the server's own in hosts.yaml: what its next launch takes", bar=4),
     Action("history", "history", ("h",), ("presets",), "the runs that used this preset", bar=11),
     # dialogs
     Action("confirm", "do it", ("y",), ("plan",), "do exactly these steps", dangerous=True, bar=0),
@@ -255,7 +257,8 @@ class KeyMap:
 
     def bar(self, scope: str) -> tuple[Action, ...]:
         """The actions of a screen's key bar, most wanted first."""
-        shown = [a for a in self.on(scope) if a.bar is not None and a.id != scope]
+        here = "" if scope == "bench" else scope  # there the key measures
+        shown = [a for a in self.on(scope) if a.bar is not None and a.id != here]
         return tuple(sorted(shown, key=lambda action: action.bar or 0))
 
     def has(self, name: str) -> bool:

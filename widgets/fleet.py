@@ -164,9 +164,15 @@ def cells(
         "10 MIN": line((sparkline(history, HISTORY, top=1.0), "dim" if row.stale else "accent")),
         "SERVER": line((safe(name), plain)),
         "STATE": line((row.word.text, row.word.role)),
-        "AGE": line((age(row.seen_s), "warn" if row.stale else "dim")),
+        "AGE": line((_age(row), "warn" if row.stale else "dim")),
     }
     return [made["MEMORY" if c.title.startswith("MEMORY") else c.title] for c in shown]
+
+
+def _age(row: FleetRow) -> str:
+    """How old the values are; ``!`` when that is too old, for who sees no colour."""
+    text = age(row.seen_s)
+    return f"{text}!" if row.stale and row.seen_s is not None and len(text) < 5 else text
 
 
 def _memory(row: FleetRow, width: int, *, per_gpu: bool) -> Line:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from console.model import Artefact, Gpu, HostView, Process, ProcessId, Zombie
 from console.text import mask_argv
-from widgets.bars import age, bar, gib, mib, number, percent, size, sparkline
+from widgets.bars import age, bar, counted, gib, mib, number, percent, size, sparkline
 from widgets.paint import Line, fit, line, wrap
 from widgets.table import Column
 from widgets.words import kind_word, safe
@@ -239,7 +239,7 @@ def why_lines(row: ProcessRow, width: int, height: int) -> list[Line]:
     if process is not None:
         facts_of = [
             f"pid {process.id.pid}", f"parent {process.ppid}", f"state {safe(process.state)}",
-            f"{process.threads} threads", f"session {process.sid}",
+            counted(process.threads, "thread"), f"session {process.sid}",
         ]  # fmt: skip
         if process.unit:
             facts_of.append(f"unit {safe(process.unit)}")

@@ -154,6 +154,8 @@ class Place(Moving, Playing):
         clock = time.strftime("%H:%M:%S", time.localtime(app.now()))
         file = [app.file] if app.file else []
         right = " " + "  ".join([*flags, clock, *file]) + " "
+        if narrowed and width_of(left) + width_of(right) + 9 > self.size.width:
+            right = " " + "  ".join([*flags, clock]) + " "  # the counts matter more
         room = max(0, self.size.width - width_of(right))
         name = ("specops", "strong")
         head: Line = line(

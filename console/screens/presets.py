@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from textual.widget import Widget
@@ -18,6 +21,20 @@ from widgets.paint import Line, Lines, fit, line, wrap
 from widgets.table import Column, Table
 from widgets.words import safe
 
+Stamp = tuple[tuple[str, int, int], ...]
+LOOK_S = 2.0
+"""How often it is looked whether a file was edited."""
+
+
+def _stamp(folder: Path) -> Stamp:
+    """Names, times and sizes of an operator's own presets."""
+    found = []
+    for path in sorted(folder.glob("*/*.yaml")):
+        with contextlib.suppress(OSError):  # gone since
+            status = path.stat()
+            found.append((str(path), status.st_mtime_ns, status.st_size))
+    return tuple(found)
+
 
 class PresetsScreen(TablePlace[Preset]):
     """All presets in reach, one's own and the shipped ones."""
@@ -31,6 +48,8 @@ class PresetsScreen(TablePlace[Preset]):
         self._host, self._server = host, server
         self._presets: Presets | None = None
         self._standings: Standings = {}
+        self._stamp: Stamp = ()
+        self._looked_at = 0.0
 
     def body(self) -> list[Widget]:
         """The list and what the chosen one sets."""
@@ -53,10 +72,20 @@ class PresetsScreen(TablePlace[Preset]):
         folder = f"  own in {self._presets.folder}" if self._presets else ""
         return f"fleet > presets{about}{folder}"
 
+    def look(self) -> None:
+        """Read them again when a file was edited, added or removed since."""
+        if self._presets is None or time.monotonic() - self._looked_at < LOOK_S:
+            return
+        self._looked_at = time.monotonic()
+        if (stamp := _stamp(self._presets.folder)) != self._stamp:
+            self.reload()
+            self._stamp = stamp
+
     def reload(self) -> None:
-        """Read all from disk."""
+        """Read all from disk; what cannot be read is said, and the former ones stay."""
         try:
             self._presets = self.specops.presets()
+            self._stamp = _stamp(self._presets.folder)
         except SpecopsError as error:
             self.report(error)
             return
@@ -98,6 +127,7 @@ class PresetsScreen(TablePlace[Preset]):
 
     def views_changed(self) -> None:
         """Draw."""
+        self.look()
         width = self.size.width
         self._table.show(_columns(width), self.shown_rows())
         self._show_detail()
@@ -192,6 +222,13 @@ class PresetsScreen(TablePlace[Preset]):
             self.views_changed()
             self._table.select((saved.kind, saved.name))
             self.specops.say(f"saved {saved.kind} preset {saved.name}", "ok")
+
+    def action_use(self) -> None:
+        """``u``: as the server's own in hosts.yaml, once that was chosen."""
+        from console.screens.using import ask_to_use  # noqa: PLC0415 - when asked for
+
+        if self._table.row is not None:
+            ask_to_use(self.specops, self._server, self._table.row)
 
     def action_history(self) -> None:
         """``h``: the runs that used it, newest first."""

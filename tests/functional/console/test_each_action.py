@@ -427,6 +427,32 @@ async def opens_the_form(desk: Desk) -> None:
     await wait_for(desk.pilot, lambda: bool(desk.screen.query("#text")), "form")
 
 
+@effect("use")
+async def asks_before_it_is_the_servers_own(desk: Desk) -> None:
+    await desk.tap("4", "slash", *"name:eagle3-1step", "enter")
+    await desk.press()
+    await desk.until("speculative: eagle3-3step → eagle3-1step")
+    await desk.until("▸ leave it")
+
+
+@effect("reset-gpu")
+async def resets_the_devices_that_ask(desk: Desk) -> None:
+    await desk.tap("2")
+    await desk.on(HostScreen)
+    await desk.press()
+    await desk.until("no driver of a device here asks for a reset")
+    view = desk.fleet.views["ct129"]
+    assert view.snapshot is not None
+    first, *rest = view.snapshot.gpus
+    gpus = (replace(first, recovery_action="reset"), *rest)
+    desk.fleet.publish(replace(view, snapshot=replace(view.snapshot, gpus=gpus)))
+    await desk.until("D reset gpu")  # it is offered now
+    await desk.press()
+    await wait_for(desk.pilot, lambda: bool(desk.actions.planned), "a plan")
+    action, host, _, options = desk.actions.planned[-1]
+    assert (action, host, options) == ("reset-gpu", "ct129", {"gpu": 0})
+
+
 @effect("history")
 async def shows_the_runs_of_a_preset(desk: Desk) -> None:
     await desk.tap("4", "slash", *"name:eagle3-3step", "enter")

@@ -79,6 +79,7 @@ async def test_pictures(
     assert not wrong, "\n".join([*wrong[:80], (__doc__ or "").strip()])
 
 
+@pytest.mark.skipif(RENEW, reason="they are being written")
 def test_every_page_is_of_a_scene() -> None:
     """A page that nobody compares would be believed."""
     asked = {f"{look}-{w}x{h}/{name}.txt" for look, (w, h), names in SHOTS for name in names}

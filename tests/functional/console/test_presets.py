@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from console.config import load, shipped_hosts
+from console.model import Host, HostState, HostView
 from console.screens.plan import PlanDialog
 from console.screens.preset_form import PresetForm
 from console.screens.presets import PresetsScreen
@@ -213,3 +215,77 @@ async def test_what_was_typed_is_not_lost_to_one_esc() -> None:
         await wait_for(pilot, lambda: "Esc again leaves without saving" in text(app), "asked")
         await pilot.press("escape")
         await wait_for(pilot, lambda: isinstance(app.screen, PresetsScreen), "left")
+
+
+YAML = """\
+hosts: {ct129: {address: ct129.example}}
+servers:
+  # the one that pays the bills
+  kimi-k25: {host: ct129, model: /shared/kimi, port: 8000, speculative: eagle3-3step}
+"""
+
+
+async def presets_of(pilot: Any, app: Any, name: str) -> None:
+    await settle(pilot)
+    await pilot.press("p", "slash", *f"name:{name}", "enter")
+    await wait_for(pilot, lambda: f"/name:{name}" in text(app), "the preset")
+
+
+async def test_a_preset_becomes_the_servers_own_in_hosts_yaml(tmp_path: Path) -> None:
+    path = tmp_path / "hosts.yaml"
+    path.write_text(YAML, encoding="utf-8")
+    app, _, actions = fake.app(config=load(path))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await presets_of(pilot, app, "eagle3-1step")
+        await pilot.press("u")
+        await wait_for(pilot, lambda: "eagle3-3step → eagle3-1step" in text(app), "asked")
+        await pilot.press("enter")  # is never yes
+        await pilot.pause()
+        assert path.read_text(encoding="utf-8") == YAML
+        await pilot.press("u", "j", "enter")
+        await wait_for(pilot, lambda: "what runs is as it was" in text(app), "said")
+        wanted = YAML.replace("eagle3-3step", "eagle3-1step")
+        assert path.read_text(encoding="utf-8") == wanted
+        assert app.config.servers["kimi-k25"].speculative == "eagle3-1step", "and taken over"
+        await pilot.press("u")
+        await wait_for(pilot, lambda: "has eagle3-1step already" in text(app), "nothing to do")
+    assert actions.planned == []
+
+
+@pytest.mark.parametrize("why", ["read-only", "the shipped one", "single launch"])
+async def test_where_hosts_yaml_is_not_written_it_says_why(tmp_path: Path, why: str) -> None:
+    path = shipped_hosts() if why == "the shipped one" else tmp_path / "hosts.yaml"
+    if why != "the shipped one":
+        path.write_text(YAML, encoding="utf-8")
+    own = tmp_path / "config" / "specops" / "presets" / "server" / "whole.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text("kind: server\ndescription: all of it\n", encoding="utf-8")
+    before = path.read_bytes()
+    shown = fake.FakeFleet() if why != "the shipped one" else fake.FakeFleet(
+        {"demo": HostView(Host("demo", transport="local"), HostState.OK, "", fake.NOW)}
+    )  # fmt: skip
+    app, _, _ = fake.app(shown, config=load(path), read_only=why == "read-only")
+    async with app.run_test(size=(100, 30)) as pilot:
+        await presets_of(pilot, app, "whole" if why == "single launch" else "eagle3-1step")
+        await pilot.press("u")
+        await wait_for(pilot, lambda: why in text(app), why)
+    assert path.read_bytes() == before
+
+
+async def test_an_edited_preset_is_seen_and_a_broken_one_said(tmp_path: Path) -> None:
+    app, _, _ = fake.app(hosts_file=tmp_path / "hosts.yaml")
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("p")
+        await wait_for(pilot, lambda: "eagle3-3step" in text(app), "the presets")
+        own = tmp_path / "presets" / "nccl" / "mine.yaml"
+        own.parent.mkdir(parents=True)
+        own.write_text("kind: nccl\ndescription: the first words\n", encoding="utf-8")
+        await wait_for(pilot, lambda: "the first words" in text(app), "added by hand")
+        own.write_text("kind: nccl\ndescription: other words now\n", encoding="utf-8")
+        await wait_for(pilot, lambda: "other words now" in text(app), "edited by hand")
+        own.write_text("kind: nccl\nflaggs: {}\n", encoding="utf-8")
+        await wait_for(pilot, lambda: "mine.yaml:2" in text(app), "what is wrong with it")
+        assert "other words now" in text(app), "the former one stays"
+        own.unlink()
+        await wait_for(pilot, lambda: "other words now" not in text(app), "taken away")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -26,6 +27,7 @@ from console.model import (
     StepKind,
     StepResult,
     Target,
+    ZombieKind,
 )
 from console.notices import Notice, Notices
 from console.screens.differing import flags_of
@@ -38,7 +40,7 @@ from widgets.paint import fit, line, text_of, width_of, wrap
 from widgets.phases import phase_lines
 from widgets.plan import command_line, is_bulk, step_lines
 from widgets.table import cell
-from widgets.words import Word, safe, server_word, usual_s, why
+from widgets.words import Word, host_word, safe, server_word, usual_s, why
 
 # ---- bars and numbers
 
@@ -347,3 +349,34 @@ def test_a_start_with_its_usual_times_is_whole_in_every_width(width: int) -> Non
     assert all(len(text) <= width for text in shown)
     assert sum(text.count("(usual 1:11)") for text in shown) == 6, shown
     assert "(usual 7:06)" in "\n".join(shown)
+
+
+def test_no_state_is_told_by_its_colour_alone() -> None:
+    """Whatever a host and a server are in: equal words mean equal colours and equal urgency."""
+    seen: dict[str, Word] = {}
+    base, zombie = fake.views()["dflash"], fake.ZOMBIE
+    (state,) = base.servers
+    kinds = (None, *ZombieKind)
+    for host, phase, health, stalled, kind in itertools.product(
+        HostState, Phase, Health, ("", "no line for 90 s"), kinds
+    ):
+        zombies = () if kind is None else (replace(zombie, kind=kind, run_id=state.run_id),)
+        view = replace(base, state=host, zombies=zombies)
+        one = replace(state, phase=phase, health=health, stalled=stalled)
+        for word in (server_word(view, one), host_word(view)):
+            assert word.text, (host, phase, health)
+            assert seen.setdefault(word.text, word) == word, (host, phase, health, kind)
+    assert {"NEVER READY", "FAILED", "UNREACHABLE", "PORT REFUSED", "stopped"} < set(seen)
+
+
+def test_values_that_are_too_old_say_so_without_colour() -> None:
+    def shown(state: HostState, seen_s: float) -> str:
+        view = replace(fake.views()["dflash"], state=state, seen_at=fake.NOW - seen_s)
+        (row,) = fleet.fleet_rows({"dflash": view}, {}, fake.NOW)
+        return text_of(fleet.cells(row, 80, wide=False)[-1])
+
+    assert shown(HostState.OK, 1.0) == "1s"
+    assert shown(HostState.OK, 6.0) == "6s!"
+    assert shown(HostState.STALE, 3.0) == "3s!"
+    assert shown(HostState.UNREACHABLE, 3_900.0) == "1h05!"
+    assert shown(HostState.UNREACHABLE, 43_200.0) == "12h00"
