@@ -106,7 +106,7 @@ TABLE: tuple[Action, ...] = (
            dangerous=True, bar=9),
     Action("reset-gpu", "reset gpu", ("D",), ("host",),
            "reset the devices whose driver asks for it and that nothing holds; each is typed",
-           dangerous=True, cli="reset-gpu", bar=10),
+           dangerous=True, cli="reset-gpu", bar=4),
     Action("fix", "apply fix", ("F",), ("server", "log"),
            "relaunch with the change that the diagnosis proposes", dangerous=True, bar=3),
     Action("undo", "undo", ("U",), ("activity",), "undo what can be undone of this plan",

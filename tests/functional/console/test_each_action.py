@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 
 from console.app import SpecopsApp
 from console.keys import REPLAY, SCOPES, TABLE, Action
-from console.model import ProcessId
+from console.model import ProcessId, Step, StepKind
 from console.screens.activity import ActivityScreen
 from console.screens.bench import BenchScreen
 from console.screens.fleet import Fleet
@@ -478,6 +478,21 @@ async def writes_the_plan(desk: Desk) -> None:
     await desk.until("nothing done")
     assert len(list((desk.folder / "state" / "specops" / "plans").iterdir())) == 1
     assert desk.actions.executed == []
+
+
+@effect("dump")
+async def puts_the_stacks_before_the_rest(desk: Desk) -> None:
+    plan = await desk.actions.plan("stop", "ct129", "kimi-k25")
+    stacks = Step(StepKind.DUMP, "ct129", "take the stacks of 8 processes")
+    desk.app.push_screen(desk.app.made(PlanDialog, replace(plan, offered=(stacks,)), None))
+    await desk.on(PlanDialog)
+    await desk.until("stacks first")
+    await desk.press()
+    await desk.until("1 dump")
+    assert desk.screen.plan.steps == (stacks, *plan.steps)
+    await desk.press()
+    await desk.until("1 signal")
+    assert desk.screen.plan.steps == plan.steps
 
 
 @effect("choose")

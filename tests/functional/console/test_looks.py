@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional.console import fake, svgcells
+from tests.functional.console import fake, picture, svgcells
 from tests.functional.console.scenes import BY_NAME, SCENES, open_desk
 
 PAGES = Path(__file__).parent / "looks"
@@ -85,6 +85,17 @@ def test_every_page_is_of_a_scene() -> None:
     asked = {f"{look}-{w}x{h}/{name}.txt" for look, (w, h), names in SHOTS for name in names}
     there = {str(path.relative_to(PAGES)) for path in PAGES.rglob("*.txt")}
     assert there == asked
+
+
+@pytest.mark.skipif(version("textual") != PINNED, reason=f"drawn with Textual {PINNED}")
+async def test_the_picture_of_the_readme_is_what_the_console_shows() -> None:
+    file = Path(__file__).parents[3] / "docs" / "fleet.svg"
+    now = await picture.picture()
+    if RENEW:
+        file.write_text(now, encoding="utf-8")
+    drawn, shown = (svgcells.read(svg, *picture.SIZE).page("README")
+                    for svg in (file.read_text(encoding="utf-8"), now))  # fmt: skip
+    assert drawn == shown, (__doc__ or "").strip()
 
 
 async def test_a_changed_colour_and_a_changed_word_are_seen() -> None:
