@@ -23,7 +23,8 @@ from console.screens.plan import PlanDialog
 from console.screens.prompts import SecretDialog, TrustDialog
 from console.screens.wizard import Wizard
 from tests.functional.console import fake
-from tests.functional.console.steps import settle, text, wait_for
+from tests.functional.console.steps import settle, show, text, wait_for
+from widgets.log_view import LogView
 
 SSH = "Host gate\nHost gpu1 gpu2\n    HostName %h.example\n    ProxyJump gate\n"
 LOAD = Load((1, 8, 32), 4, 128)
@@ -39,8 +40,15 @@ class Desk:
     actions: fake.FakeActions
 
     async def keys(self, *keys: str) -> None:
-        """Press, one after the other."""
-        await self.pilot.press(*keys)
+        """Press, one after the other; what a dialog comes over has its log by then."""
+        for key in keys:
+            await self.logs()
+            await self.pilot.press(key)
+
+    async def logs(self) -> None:
+        """Until the log on the screen has come."""
+        views = list(self.app.screen.query(LogView))
+        await wait_for(self.pilot, lambda: all(len(view.store) for view in views), "the log")
 
     async def on(self, host: str) -> None:
         """Put the cursor of the fleet on a host."""
@@ -50,9 +58,11 @@ class Desk:
         await self.pilot.pause()
 
     async def still(self) -> None:
-        """Until two looks in a row see the same: background work has had its say."""
+        """Until logs have come and two looks in a row see the same, each after a tick."""
+        await self.logs()
         before = ""
         for _ in range(500):
+            show(self.app)
             await self.pilot.pause(0.02)
             shown = self.app.export_screenshot()
             if shown == before:
@@ -174,8 +184,9 @@ async def _done(desk: Desk) -> None:
 
 
 async def _notices(desk: Desk) -> None:
+    """Old ones: none is on the line behind."""
     desk.app.notices.add(Notice(fake.NOW - 60, f"lost: no answer in 5 s {fake.HOSTILE}", "bad"))
-    desk.app.notices.add(Notice(fake.NOW - 2, "launch k26: done (9 s)", "ok"))
+    desk.app.notices.add(Notice(fake.NOW - 40, "launch k26: done (9 s)", "ok"))
     await desk.keys("n")
 
 
