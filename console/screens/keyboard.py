@@ -11,10 +11,8 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
-from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.events import Event, Key, Paste
 from textual.message_pump import MessagePump
 from textual.worker import Worker, WorkerCancelled, WorkerFailed
@@ -24,34 +22,6 @@ from console.screens.dialog import Dialog
 
 if TYPE_CHECKING:
     from console.app import SpecopsApp
-
-
-@dataclass(frozen=True)
-class _Named:
-    """A key as Textual's table of sequences holds it."""
-
-    value: str
-
-
-def _split_escapes() -> None:
-    """Esc and another key in one read are two keys, whatever the other one is.
-
-    Textual takes Esc and some of them for a word's move or a Mac's symbol, and with others loses
-    the Esc. Left alone is what begins a terminal's own sequence. Letters: see ``_as_typed``.
-    """
-    table = cast("dict[str, Any]", ANSI_SEQUENCES_KEYS)
-    for character in ("b", "f", *"0123456789"):
-        table.pop(f"\x1b{character}", None)
-    escape = _Named("escape")
-    for name, character in (
-        ("enter", "\r"), ("space", " "), ("slash", "/"), ("colon", ":"), ("question_mark", "?"),
-        ("exclamation_mark", "!"), ("ampersand", "&"), ("asterisk", "*"),
-        ("less_than_sign", "<"), ("greater_than_sign", ">"),
-    ):  # fmt: skip
-        table[f"\x1b{character}"] = (escape, _Named(name))
-
-
-_split_escapes()
 
 _ROUNDS = 20
 """Rounds without rest (a log pours in) after which the next key goes on all the same."""
