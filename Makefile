@@ -14,7 +14,7 @@ TORCH_INDEX ?=
 XDIST     ?= -n 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test lint types contracts agent-language pytest test-long test-engine test-gpu \
-        gpu-report wheel-check docs looks clean
+        gpu-report wheel-check docs clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,10 +93,6 @@ wheel-check: $(VENV)/.test ## build the wheel, install it elsewhere, run from th
 
 docs: $(VENV)/.demo ## write the generated pages of docs/
 	$(PY) tools/write_docs.py
-
-looks: $(VENV)/.test ## draw the pictures of every screen anew, the README's among them
-	SPECOPS_RENEW_LOOKS=1 $(PY) -m pytest -q tests/functional/console/test_looks.py
-	@git diff --stat -- docs/fleet.svg tests/functional/console/looks
 
 bench-%: $(VENV)/.test ## bench-agent, bench-console, bench-logs, bench-diagnose, bench-server: ratios, never in CI
 	$(PY) -m tests.bench.$*
