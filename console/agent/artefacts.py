@@ -158,7 +158,7 @@ def _row(path: str, kind: str, holders: Holders) -> dict[str, Any] | None:
         "uid": info.st_uid,
         "user": machine.user_name(info.st_uid),
         "size_bytes": info.st_blocks * 512,
-        "age_s": max(0.0, time.time() - max(info.st_mtime, info.st_ctime)),
+        "age_s": machine.file_age(info),
         "device": info.st_dev,
         "inode": info.st_ino,
         "port": None,

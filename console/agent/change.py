@@ -6,7 +6,6 @@ import base64
 import binascii
 import os
 import stat as stats
-import time
 from typing import Any
 
 from console.agent import artefacts, machine
@@ -68,7 +67,7 @@ def _remove_one(item: dict[str, Any], holders: artefacts.Holders) -> str:
         return "already gone"
     if (info.st_dev, info.st_ino) != (item.get("device"), item.get("inode")):
         return "it is another file now"
-    age = time.time() - max(info.st_mtime, info.st_ctime)
+    age = machine.file_age(info)
     # Segments are written to by those that are killed, and their numbers are not used again.
     if kind != "shm" and age + CLOCK_S < float(item.get("age_s") or 0.0):
         return "it has changed since it was looked at"  # or is a new file with the old number

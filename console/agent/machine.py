@@ -28,6 +28,18 @@ def boot_id() -> str:
         return ""
 
 
+_CLOCK_AT_BOOT = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def file_age(info: os.stat_result) -> float:
+    """Seconds since a file was last changed, by the host's clock or by its uptime: the less.
+
+    A clock that is set forward while the agent runs must not make a new file an old one.
+    """
+    counted = _CLOCK_AT_BOOT + time.clock_gettime(time.CLOCK_BOOTTIME)
+    return max(0.0, min(time.time(), counted) - max(info.st_mtime, info.st_ctime))
+
+
 def user_name(uid: int) -> str:
     """The name of a user from /etc/passwd; its number where it is not there.
 
