@@ -38,9 +38,10 @@ BAR = 20
 def status(cli: Cli, names: tuple[str, ...]) -> int:
     """GPUs, servers and zombies of each host.
 
-    Exit status 1 when a server has failed or there are zombies, 3 when a host is lost.
+    Exit status 1 when a server has failed, there are zombies, or a device's driver asks for
+    something; 3 when a host is lost.
     """
-    from console.cli.documents import any_zombie, lost_host, status_host
+    from console.cli.documents import any_zombie, asks, lost_host, status_host
     from console.watch.observe import Depth
 
     config = cli.config()
@@ -60,7 +61,7 @@ def status(cli: Cli, names: tuple[str, ...]) -> int:
             _say_host(answer)
     views = [a.value for a in answers if a.value is not None]
     bad = any(s.phase.value == "failed" or s.lacking for v in views for s in v.servers)
-    found = any_zombie(views) or bad
+    found = any_zombie(views) or bad or any(asks(view) for view in views)
     return worst([3 for a in answers if _is_lost(a)] + [int(found)])
 
 

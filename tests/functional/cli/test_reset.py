@@ -97,7 +97,9 @@ def test_it_is_asked_for_on_a_terminal(specops: Command, nvml: Nvml, typed: str,
 def test_it_is_reset_once_and_looked_at_again(specops: Command, nvml: Nvml) -> None:
     nvml.set_gpu(3, recovery=DRAIN_AND_RESET)
     uuid = nvml.query("uuid")[3]
-    before = specops("status", "--json").json["hosts"][0]["gpus"][3]
+    looked = specops("status", "--json")
+    assert looked.code == 1, "a device that is not whole is something found"
+    before = looked.json["hosts"][0]["gpus"][3]
     assert before["recovery_action"] == "drain and reset"
     shown = specops("zombies", "--quick").out
     assert "its driver asks for: drain and reset; nothing here holds it" in words_of(shown)
