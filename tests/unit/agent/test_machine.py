@@ -23,7 +23,7 @@ def test_a_clock_that_is_set_makes_no_new_file_an_old_one(
     def set_clock() -> Any:
         return real() + jump_s
 
-    monkeypatch.setattr(machine.time, "time", set_clock)
+    monkeypatch.setattr(time, "time", set_clock)
     assert machine.file_age(path.stat()) < 600.0
     os.utime(path, (1.0, 1.0))  # the change of that is the newer of its two times
     assert machine.file_age(path.stat()) < 600.0
