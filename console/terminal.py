@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -37,6 +38,28 @@ def collect_again() -> None:
         gc.enable()
 
 
+DUMB = ("dumb", "unknown")
+"""Values of TERM under which Textual never gets to draw, nor to hear a key."""
+
+
+def need_terminal() -> None:
+    """Refuse at once where there is nothing to draw on.
+
+    Raises:
+        UsageError: not all three streams are a terminal, or it cannot move its cursor.
+    """
+    term = os.environ.get("TERM", "")
+    if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
+        # Textual draws on stderr: a redirected one would be a blank screen and a file of escapes.
+        what, hint = "the console needs a terminal", "specops status prints instead, or ssh -t"
+    elif term.lower() in DUMB:
+        what = f"the console needs a terminal, TERM={term} cannot be drawn on"
+        hint = "specops status prints instead, or TERM=xterm-256color if it is one"
+    else:
+        return
+    raise UsageError(what, hint=hint)
+
+
 def run(
     prepare: Callable[[], Prepared],
     *,
@@ -54,9 +77,7 @@ def run(
         UsageError: there is no terminal to draw on.
         SpecopsError: what ``prepare`` raised; the terminal is given back.
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
-        # Textual draws on stderr: a redirected one would be a blank screen and a file of escapes.
-        raise UsageError("the console needs a terminal", hint="specops status prints instead")
+    need_terminal()
     gc.disable()
     from console.app import SpecopsApp  # noqa: PLC0415 - Textual, only when there is a terminal
 

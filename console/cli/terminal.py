@@ -33,16 +33,15 @@ if TYPE_CHECKING:
 @common(json=False)
 def console(cli: Cli, read_only: bool, replay: Path | None, record: Path | None) -> int:
     """Open the terminal app. --demo: this machine, the bundled server, no hosts.yaml."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("the console needs a terminal", hint="specops status, or ssh -t")
+    from console.terminal import need_terminal, run
+
+    need_terminal()
     if replay and record:
         raise UsageError("--replay and --record together", hint="give one of them")
     if replay is None and cli.demo and sys.platform == "darwin":
         replay = bundled_recording()
     if replay is not None:
         return _replay(cli, replay)
-    from console.terminal import run
-
     recorders: list[Recorder] = []
     label = "  ".join(["DEMO"] * cli.demo + ["REC"] * (record is not None))
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,8 @@ from tests.functional.console import fake
 from tests.functional.console.terminal import terminal
 
 APP = ["-m", "tests.functional.console.tty_app"]
-ROOT = str(__import__("pathlib").Path(__file__).parents[3])
+CONSOLE = ["-c", "from console.cli import main; main()", "console", "--demo"]
+ROOT = str(Path(__file__).parents[3])
 
 
 @pytest.fixture(autouse=True)
@@ -63,3 +65,27 @@ def test_no_colour_sends_no_colour() -> None:
 def test_without_a_terminal_it_says_so() -> None:
     with pytest.raises(UsageError, match="needs a terminal"):
         run(lambda: Prepared(fake.config(), None))  # type: ignore[arg-type]
+
+
+def test_a_terminal_that_cannot_be_drawn_on_is_refused_at_once() -> None:
+    for term in ("dumb", "unknown"):
+        with terminal(CONSOLE, {"TERM": term}) as tty:
+            assert tty.wait(60) == 2, term
+            assert f"TERM={term} cannot be drawn on".encode() in tty.seen
+            assert b"\x1b" not in tty.seen
+
+
+def test_a_terminal_of_no_known_kind_is_drawn_on(tmp_path: Path) -> None:
+    for term in ("", "of-no-known-kind"):
+        with terminal(CONSOLE, {"TERM": term, "XDG_CONFIG_HOME": str(tmp_path)}) as tty:
+            tty.until(b"demo-eagle3", 60)
+            tty.press(b"q")
+            assert tty.wait(60) == 0, term
+
+
+def test_a_signal_ends_the_opening_too() -> None:
+    with terminal([*APP, "slow"]) as tty:
+        tty.until(b"reading hosts.yaml")
+        tty.process.send_signal(signal.SIGTERM)
+        assert tty.wait(60) == 0
+        assert tty.sane() == []
