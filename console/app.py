@@ -105,7 +105,8 @@ class SpecopsApp(App[None], inherit_bindings=False):
     def key_map(self, config: Config) -> KeyMap:
         """The keys that a configuration gives this console."""
         replay = self.player is not None
-        return KeyMap.make(config.keys, read_only=self.read_only, replay=replay)
+        with config.at():
+            return KeyMap.make(config.keys, read_only=self.read_only, replay=replay)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette: the actions of the screen, from the one table."""
@@ -118,10 +119,11 @@ class SpecopsApp(App[None], inherit_bindings=False):
         """Our own variables, for themes that do not know them."""
         return dict(styles.VARIABLES)
 
-    def first_theme(self) -> str:
+    def first_theme(self, config: Config) -> str:
         """The configured theme, or one that the terminal can show."""
         few = self.no_color or self.console.color_system in (None, "standard")
-        return styles.choose(self.config.theme, self.available_themes, few=few)
+        with config.at():
+            return styles.choose(config.theme, self.available_themes, few=few)
 
     # ---- life
 
@@ -233,15 +235,15 @@ class SpecopsApp(App[None], inherit_bindings=False):
         """Take over an edited hosts.yaml, at once.
 
         Raises:
-            ConfigError: keys that clash; nothing is changed then.
+            ConfigError: keys that clash, no such theme; nothing is changed then.
         """
-        keys = self.key_map(config)
+        keys, theme = self.key_map(config), self.first_theme(config)
         if keys != self.keys:
             self.keys = keys
             self._stamped.clear()
         former, self.config = self.config, config
         if config.theme != former.theme:
-            self.theme = self.first_theme()
+            self.theme = theme
         self.views = self.reloading.views_for(config)
         if self.fleet is not None:
             self.fleet.configure(config)

@@ -225,9 +225,10 @@ class KeyMap:
         table = list(TABLE)
         for name, keys in (changes or {}).items():
             if name not in BY_ID:
-                raise ConfigError(
-                    f"no action '{name}'", place="keys", hint="docs/keys.md lists them"
-                )
+                from console.config.nodes import nearest  # noqa: PLC0415 - YAML, after a frame
+
+                hint = nearest(name, BY_ID)
+                raise ConfigError(f"no action '{name}'", place=f"keys.{name}", hint=hint)
             at = next(i for i, action in enumerate(table) if action.id == name)
             parsed = tuple(key.strip() for key in keys.split(",") if key.strip())
             table[at] = replace(table[at], keys=parsed)
@@ -238,7 +239,9 @@ class KeyMap:
         made = cls(tuple(a for a in table if not ((read_only or replay) and a.dangerous)))
         for scope in SCOPES:
             if clash := made.clash(scope):
-                raise ConfigError(clash, place="keys", hint="give one of them another key")
+                mine = next((name for name in changes or {} if name in clash.split()), "")
+                place = f"keys.{mine}" if mine else "keys"
+                raise ConfigError(clash, place=place, hint="give one of them another key")
         return made
 
     def clash(self, scope: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from console.cli.common import Cli, common
-from console.cli.output import print_json, say
+from console.cli.output import print_json, say, warn
 from console.errors import UsageError
 
 FIRST = """\
@@ -87,26 +87,23 @@ def config_print(cli: Cli) -> int:
 @common()
 def config_validate(cli: Cli) -> int:
     """Read hosts.yaml and every preset; the names they use must exist."""
-    found = cli.config()
-    presets = cli.presets()
-    for server in found.servers.values():
-        for kind, name in (("speculative", server.speculative), ("nccl", server.nccl)):
-            if name:
-                try:
-                    presets.get(kind, name)
-                except UsageError as error:
-                    place = f"{found.path}: servers.{server.name}.{kind}"
-                    raise UsageError(error.message, place=place, hint=error.hint) from error
+    from console.config.check import check, shared_ports
+
+    found, presets = cli.config(), cli.presets()
+    check(found, presets)
+    warnings = shared_ports(found)
+    for text in warnings:
+        warn(text, head="warning")
     counts = {
         "hosts": len(found.hosts),
         "servers": len(found.servers),
         "presets": sum(1 for _ in presets),
     }
     if cli.json:
-        print_json({"ok": True, "path": str(found.path), **counts})
+        print_json({"ok": True, "path": str(found.path), **counts, "warnings": warnings})
     else:
         words = ", ".join(f"{n} {name[:-1] if n == 1 else name}" for name, n in counts.items())
-        say(f"{found.path}: {words}, all good")
+        say(f"{found.path}: {words}, {'see above' if warnings else 'all good'}")
     return 0
 
 

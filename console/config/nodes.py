@@ -157,6 +157,16 @@ class Node:
         """A mapping with every value read by the same reader."""
         return {key: read(node) for key, node in self.mapping().items()}
 
+    def places(self) -> dict[str, str]:
+        """``file:line`` of every key below, by its trail: ``servers.one.port``."""
+        out: dict[str, str] = {}
+        if isinstance(self.raw, yaml.MappingNode):
+            for key_node, value_node in self.raw.value:
+                at = Node(key_node, self.path, (*self.trail, str(key_node.value)))
+                out[".".join(at.trail)] = at.place
+                out.update(Node(value_node, self.path, at.trail).places())
+        return out
+
     # -- helpers
 
     def _at_key(self, key: str) -> Node:

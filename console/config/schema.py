@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from console.config.nodes import Node, nearest
-from console.errors import UsageError
+from console.errors import ConfigError, UsageError
 from console.model import Host, Outer, Runner, Server, Via
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -29,6 +30,7 @@ SERVER_KEYS = {
     "host", "hosts", "engine", "model", "draft", "port", "bind", "speculative", "nccl", "log",
     "runner", "args", "env", "python", "cwd", "never_ready_after",
 }  # fmt: skip
+RUNNERS = "process, {systemd: UNIT.service} or {docker: NAME}"
 TOP_KEYS = {"defaults", "hosts", "servers", "keys", "notify", "theme"}
 
 
@@ -52,6 +54,22 @@ class Config:
     notify: Notify = field(default_factory=Notify)
     theme: str | None = None
     note: str = ""
+    places: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """``file:line`` of each key, by its trail."""
+
+    @contextmanager
+    def at(self, *trail: str) -> Iterator[None]:
+        """Errors from here are of this key (or the one below it that they name as place).
+
+        Raises:
+            ConfigError: with the file and the line.
+        """
+        try:
+            yield
+        except (ConfigError, UsageError) as error:
+            where = ".".join(trail) or error.place
+            place = self.places.get(where, str(self.path))
+            raise ConfigError(f"{where}: {error.message}", place=place, hint=error.hint) from error
 
     def host(self, name: str) -> Host:
         """The host of that name, or ``UsageError`` with the nearest one."""
@@ -92,6 +110,7 @@ def read_config(root: Node) -> Config:
         keys=top["keys"].table(Node.text) if "keys" in top else {},
         notify=_notify(top["notify"]) if "notify" in top else Notify(),
         theme=top["theme"].text() if "theme" in top else None,
+        places=root.places(),
     )
 
 
@@ -283,11 +302,12 @@ def _container(entries: Mapping[str, Node]) -> Runner:
 
 def _runner(node: Node) -> Runner:
     if isinstance(node.raw.value, str):
-        kind = node.choice(("process",))
-        return Runner(cast("Any", kind))
+        if node.text() != "process":
+            node.fail(f"'{node.text()}' is not a runner", RUNNERS)
+        return Runner("process")
     entries = node.known_keys({"systemd", "docker", "user", "image", "options"})
     if ("systemd" in entries) == ("docker" in entries):
-        node.fail("is 'process', {systemd: UNIT} or {docker: NAME}")
+        node.fail("is none", RUNNERS)
     if "docker" in entries:
         return _container(entries)
     if "image" in entries or "options" in entries:

@@ -168,7 +168,7 @@ class Beginning:
         app.reloading = Reloading(app)
         app.views = app.reloading.views_for(config)
         app.first_run = prepared.first_run
-        app.theme = app.first_theme()
+        app.theme = app.first_theme(config)
 
 
 async def alone(work: Callable[[], T]) -> T:

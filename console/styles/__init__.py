@@ -5,7 +5,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Container
 
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
 from console.errors import ConfigError
 from widgets.palette import DEFAULTS
@@ -89,3 +89,8 @@ def choose(wanted: str | None, known: Container[str], *, few: bool) -> str:
             return name
     hint = "dark, light, contrast, 16, or one of Textual's own"
     raise ConfigError(f"no theme '{wanted}'", place="theme", hint=hint)
+
+
+def check(wanted: str) -> None:
+    """Whether the console will know a theme; raises ``ConfigError`` as :func:`choose`."""
+    choose(wanted, {*BUILTIN_THEMES, *(theme.name for theme in THEMES)}, few=False)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import stat
 
+import pytest
+
 from tests.functional.cli.conftest import Command
 
 
@@ -33,7 +35,8 @@ def test_an_unknown_preset_and_a_slip_name_the_likely_word(specops: Command) -> 
                   "  one: {host: here, engine: bundled, speculative: eagle3-3stp}\n")  # fmt: skip
     error = specops("config", "validate", "--json")
     assert error.code == 2
-    assert "servers.one.speculative" in error.json["error"]["place"]
+    assert error.json["error"]["place"].endswith("hosts.yaml:4")
+    assert "servers.one.speculative" in error.json["error"]["message"]
     assert "eagle3-3step" in error.json["error"]["hint"]
     specops.write(
         "hosts:\n  here: {transport: local}\nservers:\n  one: {host: here, engin: sglang}\n"
@@ -41,6 +44,53 @@ def test_an_unknown_preset_and_a_slip_name_the_likely_word(specops: Command) -> 
     error = specops("config", "validate", "--json")
     assert error.json["error"]["place"].endswith("hosts.yaml:4")
     assert "engine" in error.json["error"]["hint"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "parts"),
+    [
+        ("theme: purpl", 1, ("theme: no theme 'purpl'", "dark")),
+        ("keys:\n  quit: Q\n  frob: x", 3, ("keys.frob: no action 'frob'",)),
+        ("keys:\n  quit: l", 2, ("keys.quit: key l is both", "another key")),
+        ("keys: {relanch: X}", 1, ("did you mean 'relaunch'?",)),
+    ],
+)
+def test_what_the_console_would_refuse_is_refused_with_its_line(
+    specops: Command, text: str, line: int, parts: tuple[str, ...]
+) -> None:
+    specops.write(f"{text}\nhosts:\n  here: {{transport: local}}\n")
+    ran = specops("config", "validate")
+    assert ran.code == 2
+    assert f"hosts.yaml:{line}: " in ran.err
+    for part in parts:
+        assert part in ran.err
+
+
+def test_themes_and_keys_that_the_console_takes_are_good(specops: Command) -> None:
+    for theme in ("dark", "16", "specops-light", "nord"):
+        specops.write(
+            f"theme: {theme}\nkeys: {{relaunch: X}}\nhosts: {{a: {{transport: local}}}}\n"
+        )
+        assert specops("config", "validate").code == 0, theme
+
+
+def test_two_servers_on_one_port_of_a_host_are_warned_of(specops: Command) -> None:
+    hosts = "hosts: {a: {transport: local}, b: {transport: local}}\nservers:\n"
+    server = "  {}: {{host: {}, engine: bundled, port: {}, bind: {}}}\n"
+    one = server.format("one", "a", 1234, "127.0.0.1")
+    for name, host, port, bind, warned in (
+        ("two", "a", 1234, "127.0.0.1", True),
+        ("two", "a", 1234, "0.0.0.0", True),
+        ("two", "a", 1234, "127.0.0.2", False),
+        ("two", "a", 1235, "127.0.0.1", False),
+        ("two", "b", 1234, "127.0.0.1", False),
+    ):
+        specops.write(hosts + one + server.format(name, host, port, bind))
+        ran = specops("config", "validate", "--json")
+        assert ran.code == 0
+        told = any("hosts.yaml:4: two and one both use port 1234 of a" in text
+                   for text in ran.json["warnings"])  # fmt: skip
+        assert told is warned, (name, host, port, bind)
 
 
 def test_secrets_are_not_printed(specops: Command) -> None:

@@ -1,0 +1,49 @@
+"""What hosts.yaml says that only other parts can judge: presets, keys, the theme, shared ports."""
+
+from __future__ import annotations
+
+from console.config.presets import Presets
+from console.config.schema import Config
+
+ANY = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
+
+
+def check(config: Config, presets: Presets) -> None:
+    """Refuse what a launch or the console would refuse later.
+
+    Raises:
+        ConfigError: with file, line and key.
+    """
+    for server in config.servers.values():
+        for kind, name in (("speculative", server.speculative), ("nccl", server.nccl)):
+            if name:
+                with config.at("servers", server.name, kind):
+                    presets.get(kind, name)
+    with config.at():
+        if config.keys:
+            from console.keys import KeyMap  # noqa: PLC0415 - only where keys are remapped
+
+            KeyMap.make(config.keys)
+        if config.theme is not None:
+            from console.styles import check as theme  # noqa: PLC0415 - brings Textual
+
+            theme(config.theme)
+
+
+def shared_ports(config: Config) -> list[str]:
+    """Servers that cannot run at the same time; a port that only a unit tells is not known here."""
+    out: list[str] = []
+    servers = [
+        one for one in config.servers.values()
+        if one.runner.kind == "process" or f"servers.{one.name}.port" in config.places
+    ]  # fmt: skip
+    for index, one in enumerate(servers):
+        for other in servers[:index]:
+            binds = {one.bind, other.bind}
+            hosts = {one.host, *one.hosts} & {other.host, *other.hosts}
+            if one.port == other.port and hosts and (len(binds) == 1 or binds & set(ANY)):
+                keys = (f"servers.{one.name}.port", f"servers.{one.name}")
+                place = next((config.places[key] for key in keys if key in config.places), "")
+                what = f"{one.name} and {other.name} both use port {one.port} of {min(hosts)}"
+                out.append(f"{place}: {what}: only one of them can run at a time")
+    return out
