@@ -241,13 +241,17 @@ async def _again(
 def _only_here(plan: Plan, host: Host, config: Config) -> None:
     """A host's journal says what is to be done to it and to its containers, and to nobody else.
 
+    The nodes of one server, as hosts.yaml has them, run each other's code: they are one here.
+
     Raises:
         Refused: it says more.
     """
+    server = config.servers.get(plan.server or "")
+    nodes = server.nodes if server is not None and host.name in server.nodes else ()
     for name in dict.fromkeys((plan.host, *(step.host for step in plan.steps))):
         known = config.hosts.get(name)
         inside = known is not None and known.outer is not None and known.outer.host == host.name
-        if name != host.name and not inside:
+        if name != host.name and not inside and name not in nodes:
             hint = "a plan that another host's file made up is not carried out"
             raise Refused(f"its journal on {host.name} is for {name}", place=plan.id, hint=hint)
 
