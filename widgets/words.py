@@ -207,6 +207,8 @@ def why(
     if server is None:
         return out
     out += [("NODE", safe(node.words)) for node in server.lacking]
+    if server.note:
+        out.append(("NOTE", safe(server.note)))
     if server.diagnosis and (server.phase is Phase.FAILED or zombies):
         out += diagnosis_lines(server.diagnosis)
     if server.phase is Phase.READY:

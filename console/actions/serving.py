@@ -86,7 +86,7 @@ class Serving:
         if step.params.get("counts", True):
             client = probe.open_client(context.remote.http())
             try:
-                detail = await _drain(client, server, step.timeout_s, context.say)
+                detail = await _drain(client, server, step, context.say)
             finally:
                 await client.aclose()
         await mark(context.remote, step.params.get("run_id"), "stopped")
@@ -136,9 +136,10 @@ def watch_outcome(watched: Watched) -> Outcome:
     return Outcome("failed", clean(detail), data)
 
 
-async def _drain(client: Any, server: Server, bound_s: float, say: Callable[[str], None]) -> str:
+async def _drain(client: Any, server: Server, step: Step, say: Callable[[str], None]) -> str:
     """Poll until nothing runs; returns how it ended, in words."""
-    url, deadline = probe.address(server), time.monotonic() + bound_s
+    url, bound_s = probe.address(server, step.params.get("port")), step.timeout_s
+    deadline = time.monotonic() + bound_s
     while True:
         counted = await _counted(client, url)
         if counted is None or counted.running is None:

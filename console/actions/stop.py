@@ -134,7 +134,10 @@ def _stop_container(
         verify="docker says it is stopped",
         timeout_s=bound_s + 60.0,
     )
-    return (stop, plan_verify(host.name, snapshot, found.processes, [server.port], runs))
+    return (
+        stop,
+        plan_verify(host.name, snapshot, found.processes, [found.port or server.port], runs),
+    )
 
 
 def _tops(processes: Sequence[Process]) -> list[Process]:
@@ -198,6 +201,8 @@ def drain_step(
     other = state is not None and bool(state.rank)  # of several nodes, the first has the requests
     if other:
         params["counts"] = False
+    if found.port is not None and found.port != server.port:
+        params["port"] = found.port
     if found.run is not None:
         params["run_id"] = found.run.run_id
         params["again"] = encode(_started_again(server, found.run, host))

@@ -100,6 +100,7 @@ def server_to_json(state: ServerState) -> dict[str, Any]:
         "running_requests": state.running_requests,
         "queued_requests": state.queued_requests,
         "vantage": state.vantage,
+        "note": state.note,
         "diagnosis": None if state.diagnosis is None else state.diagnosis.summary,
         "rank": state.rank,
         "nodes": nodes_to_json(state),

@@ -294,6 +294,8 @@ def say_end(
     style = {"ready": "green", "failed": "red", "stalled": "yellow"}.get(word, "bold")
     text = f"{name} {word.upper()} after {duration(seconds)}"
     say(paint(text, style, "bold") + (f"  {detail}" if detail else ""))
+    if state.note is not None:
+        say(paint(f"  {state.note}", "yellow"))
     if state.diagnosis is not None:
         say_diagnosis(state.diagnosis)
 

@@ -86,6 +86,7 @@ def _say(cli: Cli, name: str, watched: Watched, plan: Unfinished | None) -> None
             "detail": watched.detail,
             "health": state.health.value,
             "run_id": state.run_id,
+            "note": state.note,
             "nodes": nodes_to_json(state),
             "unfinished": None
             if plan is None

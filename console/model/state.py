@@ -85,7 +85,8 @@ class ServerState:
 
     ``diagnosis`` is what the log of a failed or silent server says, once it was read. ``stalled``
     says in words that its present phase takes longer than it may; ``None``: it does not.
-    ``elapsed_s`` is how long it has been in that phase, by its log's clock.
+    ``elapsed_s`` is how long it has been in that phase, by its log's clock. ``note`` says what of
+    it is not as hosts.yaml and the records have it: another port, not launched from here.
     Of a server over several hosts this is one node: ``rank`` is its own, ``nodes`` are all of them
     where they were looked at together.
     """
@@ -111,6 +112,7 @@ class ServerState:
     elapsed_s: float | None = None
     rank: int | None = None
     nodes: tuple[NodeState, ...] = ()
+    note: str | None = None
 
     @property
     def lacking(self) -> tuple[NodeState, ...]:

@@ -13,7 +13,7 @@ from console.model import Run, Server, ServerState, Snapshot
 from console.remote import Remote
 from console.watch import probe
 from console.watch.attribution import Found, find
-from console.watch.eye import Eye
+from console.watch.eye import Eye, note
 
 ANSWER_S = 3.0
 """A healthy SGLang answers /health in 1 to 2 s: its handler sleeps in steps of a second."""
@@ -107,5 +107,9 @@ def checkable(server: Server) -> bool:
 def runs_already(server: Server, found: Found, host: str) -> ActionFailed:
     """Why a server that runs is not launched, and what is meant instead."""
     pid = found.main.id.pid if found.main else None
+    if (strange := note(server, found)) is not None and found.run is None:
+        hint = f"specops watch {server.name} follows it, specops relaunch {server.name} ends it"
+        said = f"{server.name}: port {server.port} is served, {strange}"
+        return ActionFailed(said, place=host, hint=hint)
     hint = f"specops relaunch {server.name}, or specops watch {server.name}"
     return ActionFailed(f"{server.name} runs already, pid {pid}", place=host, hint=hint)

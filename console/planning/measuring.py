@@ -105,13 +105,20 @@ async def each_level(remote: Remote, server: Server, load: Load) -> AsyncGenerat
     key = api_key(server)
     client = probe.open_client(remote.http())
     try:
-        url = probe.address(server)
+        url = probe.address(server, await _port(remote, server))
         await warm_up(client, url, load.tokens, key)
         for count in load.concurrency:
             yield await measure(client, url, concurrency=count, tokens=load.tokens, key=key,
                                 requests=count * load.per_worker)  # fmt: skip
     finally:
         await client.aclose()
+
+
+async def _port(remote: Remote, server: Server) -> int | None:
+    """Where its processes serve, which need not be what hosts.yaml says."""
+    from console.watch.attribution import find  # noqa: PLC0415 - only when measured
+
+    return find(server, await remote.runs(), await remote.snapshot()).port
 
 
 async def running(remote: Remote, server: Server) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import httpx
 
 from console.model import Health, Phase, ProcessId, Server, Snapshot
 from console.watch import probe
-from console.watch.attribution import Found
+from console.watch.attribution import Found, answers_for
 from console.watch.observed import Tokens
 from console.zombies import Attempt
 
@@ -49,6 +49,16 @@ class Asking:
         self._asked_of: ProcessId | None = None
         self._was_ready: bool | None = None
 
+    @property
+    def port(self) -> int:
+        """Where it is asked: where its processes serve, else what hosts.yaml says."""
+        return self.found.port or self.server.port
+
+    @property
+    def url(self) -> str:
+        """The same with its address."""
+        return probe.address(self.server, self.port)
+
     async def ask(
         self,
         client: httpx.AsyncClient,
@@ -67,7 +77,8 @@ class Asking:
         if not self.found.alive:
             self.health = Health.NONE
             return
-        if self.server.port not in snapshot.listening:
+        listens = self.port in snapshot.listening
+        if not listens or not answers_for(self.found, self.port, snapshot):
             self._forget()
             if snapshot.ports_known and not just_ready:  # the log is read after the ports
                 self.health = Health.REFUSED
@@ -138,11 +149,11 @@ class Asking:
 
     async def _ask_health(self, client: httpx.AsyncClient) -> None:
         path = "/health_generate" if self.generates else "/health"
-        self.health = await probe.health(client, probe.address(self.server), path)
+        self.health = await probe.health(client, self.url, path)
         self._health_at = time.monotonic()
 
     async def _ask_metrics(self, client: httpx.AsyncClient, snapshot: Snapshot) -> None:
-        self.metrics = await probe.metrics(client, probe.address(self.server))
+        self.metrics = await probe.metrics(client, self.url)
         total = self.metrics.tokens_total if self.metrics else None
         if total is None:
             self.tokens = None
@@ -154,7 +165,7 @@ class Asking:
 
     async def _ask_generate(self, client: httpx.AsyncClient, snapshot: Snapshot) -> None:
         began, waited = snapshot.time, time.monotonic()
-        answer = await probe.health(client, probe.address(self.server), "/health_generate")
+        answer = await probe.health(client, self.url, "/health_generate")
         attempt = Attempt(began, time.monotonic() - waited, answer)
         self.attempts = (*self.attempts, attempt)[-4:]
         if attempt.failed:

@@ -34,12 +34,14 @@ class Found:
 
     ``main`` is the launcher where it lives, else the process that holds the port, else the oldest.
     ``run`` is the record of the launch they came from, or, with no process left, the newest one.
+    ``port`` is where they serve, which need not be what hosts.yaml says by now.
     """
 
     how: How
     run: Run | None
     main: Process | None = None
     processes: tuple[Process, ...] = ()
+    port: int | None = None
 
     @property
     def alive(self) -> bool:
@@ -56,7 +58,8 @@ def find(server: Server, runs: Iterable[Run], snapshot: Snapshot) -> Found:
     for run in sorted(own, key=lambda run: -run.launched_at):
         members = _of_run(run, living)
         if members:
-            return Found("run", run, _main(run, server, members, snapshot), members)
+            port = _serves_at(members, (run.port, server.port), snapshot)
+            return Found("run", run, _main(run, server, members, snapshot), members, port)
     others = {run.run_id for run in runs if run.server != server.name}
     strangers = {p.id for p in living if p.run_id in others or not _may_be(server, p)}
     unknown = [p for p in living if p.id not in strangers]
@@ -69,8 +72,28 @@ def find(server: Server, runs: Iterable[Run], snapshot: Snapshot) -> Found:
         if members:
             main = _main(None, server, members, snapshot)
             of = next((r for r in own if r.run_id == (main.run_id if main else None)), None)
-            return Found(how, of, main, members)  # type: ignore[arg-type]
+            ports = (*((of.port,) if of else ()), server.port)
+            port = _serves_at(members, ports, snapshot)
+            return Found(how, of, main, members, port)  # type: ignore[arg-type]
     return Found("nothing", newest)
+
+
+def _serves_at(members: Sequence[Process], ports: Sequence[int], snapshot: Snapshot) -> int:
+    """The first of the ports that one of them holds; the first where none is held yet."""
+    pids = {p.id.pid for p in members}
+    held = (port for port in ports if snapshot.listening.get(port) in pids)
+    return next(held, ports[0])
+
+
+def answers_for(found: Found, port: int, snapshot: Snapshot) -> bool:
+    """Whether what listens on the port may be the server: no other model server is seen there.
+
+    A proxy may hold its port for it, and who holds one is not always seen.
+    """
+    holder = snapshot.listening.get(port)
+    pids = {p.id.pid for p in found.processes}
+    other = next((p for p in snapshot.processes if p.id.pid == holder), None)
+    return holder in pids or other is None or not looks_like_server(other)
 
 
 def _may_be(server: Server, process: Process) -> bool:

@@ -30,7 +30,7 @@ from console.phases import Learned, learn, limit_s
 from console.remote import Cursor, ExitStatus, FileStat, LogSource, Remote
 from console.watch import probe
 from console.watch.asking import Asking
-from console.watch.attribution import find
+from console.watch.attribution import Found, find
 from console.zombies import Probe
 from console.zombies.stillness import Stillness
 
@@ -210,7 +210,8 @@ class Eye(Asking):
             phase=phase,
             health=self.health,
             pid=found.main.id.pid if found.main else None,
-            port=self.server.port,
+            port=self.port,
+            note=note(self.server, found),
             run_id=run.run_id if run else own_id,
             preset=label(run) if run else None,
             accept_length=counted.accept_length,
@@ -242,6 +243,18 @@ class Eye(Asking):
             running_requests=self.metrics.running if self.metrics else None,
             still_s=still.still_s([p.id for p in self.found.processes], now),
         )
+
+
+def note(server: Server, found: Found) -> str | None:
+    """What an operator must know of the processes that stand for a server, though they serve."""
+    main = found.main
+    if main is None:
+        return None
+    if found.port is not None and found.port != server.port:
+        return f"runs on {found.port}, hosts.yaml says {server.port}"
+    if found.run is None and found.how in ("port", "argv"):
+        return f"not launched by specops: pid {main.id.pid} of {main.user}"
+    return None
 
 
 def ending(status: ExitStatus | None) -> str:

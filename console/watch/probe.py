@@ -38,12 +38,13 @@ class Metrics:
     model: str = ""
 
 
-def address(server: Server) -> str:
-    """The URL to ask on the server's own host."""
+def address(server: Server, port: int | None = None) -> str:
+    """The URL to ask on the server's own host; ``port``: where it serves, if not as configured."""
+    port = port or server.port
     bind = server.bind
     if bind in ("", "0.0.0.0", "::"):  # noqa: S104 - compared with, never bound
         bind = "127.0.0.1"
-    return f"http://[{bind}]:{server.port}" if ":" in bind else f"http://{bind}:{server.port}"
+    return f"http://[{bind}]:{port}" if ":" in bind else f"http://{bind}:{port}"
 
 
 async def health(

@@ -205,7 +205,7 @@ class Watcher:
 
     async def confirm(self, watched: Watched) -> Watched:
         """After ready: one real completion, and whether the draft is any use; keep the times."""
-        url = probe.address(self.server)
+        url = self.eye.url
         warnings: list[str] = []
         key = await self._key()
         try:

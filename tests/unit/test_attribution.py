@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 from console.model import Process, ProcessId, Run, Runner, Server, Snapshot
-from console.watch.attribution import argv_port, find, looks_like_server
+from console.planning.looking import runs_already
+from console.watch.attribution import answers_for, argv_port, find, looks_like_server
+from console.watch.eye import note
 
 BOOT = "b"
 SERVER = Server("k25", "h", engine="sglang", port=30000, model="/m")
@@ -59,6 +61,37 @@ def test_an_old_run_that_lives_beats_a_newer_record_without_processes() -> None:
     found = find(SERVER, [run("new", 77, at=9.0), run("old", 10, at=1.0)], snapshot(old))
     assert found.run is not None
     assert found.run.run_id == "old"
+
+
+def test_a_run_serves_where_it_listens_not_where_hosts_yaml_says() -> None:
+    mine = process(10, *LAUNCH, run_id="r1")
+    theirs = process(20, *LAUNCH)
+    record = replace(run("r1", 10), port=30077)
+    seen = snapshot(mine, theirs, listening={30077: 10, 30000: 20})
+    found = find(SERVER, [record], seen)
+    assert (found.main, found.port) == (mine, 30077)
+    assert note(SERVER, found) == "runs on 30077, hosts.yaml says 30000"
+    assert answers_for(found, 30077, seen)
+    assert not answers_for(found, 30000, seen)
+    assert find(SERVER, [record], snapshot(mine, theirs, listening={30000: 20})).port == 30077
+    assert find(SERVER, [record], snapshot(mine, listening={30000: 10})).port == 30000
+
+
+def test_a_proxy_may_hold_a_servers_port() -> None:
+    mine, proxy = process(10, *LAUNCH, run_id="r1"), process(20, "docker-proxy")
+    seen = snapshot(mine, proxy, listening={30000: 20})
+    found = find(SERVER, [run("r1", 10)], seen)
+    assert found.port == 30000
+    assert answers_for(found, 30000, seen)
+    assert note(SERVER, found) is None
+
+
+def test_who_started_a_server_by_hand_is_said() -> None:
+    found = find(SERVER, [], snapshot(process(10, *LAUNCH), listening={30000: 10}))
+    assert note(SERVER, found) == "not launched by specops: pid 10 of root"
+    error = runs_already(SERVER, found, "h")
+    assert "not launched by specops: pid 10 of root" in str(error)
+    assert "pid 10" in str(runs_already(SERVER, replace(found, run=run("r1", 10)), "h"))
 
 
 def test_a_stranger_at_the_port_is_not_the_server() -> None:
