@@ -122,10 +122,14 @@ def paint(text: str, *styles: str) -> str:
     return f"\x1b[{';'.join(STYLES[s] for s in styles)}m{text}\x1b[0m"
 
 
+NO_TERMINAL = 1 << 16
+"""Wider than any line that is printed."""
+
+
 def width() -> int:
-    """Columns to use: the terminal's, or 80 where there is none."""
+    """Columns to use: the terminal's; what goes to a file or a pipe is not cut."""
     if not sys.stdout.isatty():
-        return 80
+        return NO_TERMINAL
     try:
         return max(40, os.get_terminal_size(sys.stdout.fileno()).columns)
     except OSError:
