@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from console.errors import UsageError
+from console.errors import ActionFailed, UsageError
 from console.planning.past import folder, rows
 
 if TYPE_CHECKING:
@@ -106,7 +106,13 @@ async def each_level(remote: Remote, server: Server, load: Load) -> AsyncGenerat
     client = probe.open_client(remote.http())
     try:
         url = probe.address(server, await _port(remote, server))
-        await warm_up(client, url, load.tokens, key)
+        try:
+            await warm_up(client, url, load.tokens, key)
+        except ActionFailed as error:
+            if await _is_there(remote, server):
+                raise
+            hint = f"specops launch {server.name}"
+            raise ActionFailed("it is stopped", place=server.name, hint=hint) from error
         for count in load.concurrency:
             yield await measure(client, url, concurrency=count, tokens=load.tokens, key=key,
                                 requests=count * load.per_worker)  # fmt: skip
@@ -119,6 +125,16 @@ async def _port(remote: Remote, server: Server) -> int | None:
     from console.watch.attribution import find  # noqa: PLC0415 - only when measured
 
     return find(server, await remote.runs(), await remote.snapshot()).port
+
+
+async def _is_there(remote: Remote, server: Server) -> bool:
+    """Whether anything of it lives, or anything listens where it should."""
+    from console.watch.attribution import find  # noqa: PLC0415 - only when measured
+
+    snapshot = await remote.snapshot()
+    return bool(
+        find(server, await remote.runs(), snapshot).alive or server.port in snapshot.listening
+    )
 
 
 async def running(remote: Remote, server: Server) -> dict[str, Any]:

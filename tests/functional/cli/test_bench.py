@@ -100,7 +100,10 @@ def test_a_refused_key_is_said(specops: Command, port: int) -> None:
 def test_a_server_that_is_not_there(specops: Command) -> None:
     configured(specops, free_port())
     specops.env["BENCH_KEY"] = "key-for-the-bench"
-    assert specops("bench", "one", "--json").code == 6
+    stopped = specops("bench", "one", "--json")
+    assert stopped.code == 6
+    assert stopped.json["error"]["message"] == "it is stopped"
+    assert stopped.json["error"]["hint"] == "specops launch one"
     assert specops("bench", "one", "--against", "eagle3-1step", "--json").code == 2
     assert specops("bench", "one", "--concurrency", "1,x", "--json").code == 2
 
