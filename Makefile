@@ -35,6 +35,7 @@ endif
 	@touch $@
 
 $(VENV)/.demo: pyproject.toml constraints.txt $(VENV)/.torch
+	@echo "installing, one to two minutes with packages at hand …"
 	$(PIP) install -c constraints.txt -e '.[server]'
 	@touch $@
 
