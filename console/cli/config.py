@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -84,9 +85,14 @@ def config_print(cli: Cli) -> int:
 
 
 @config.command("validate")
+@click.argument("path", type=click.Path(path_type=Path), metavar="[FILE]", required=False)
 @common()
-def config_validate(cli: Cli) -> int:
-    """Read hosts.yaml and every preset; the names they use must exist."""
+def config_validate(cli: Cli, path: Path | None) -> int:
+    """Read hosts.yaml (or FILE) and every preset; the names they use must exist."""
+    if path is not None:
+        if cli.hosts or cli.demo:
+            raise UsageError("two files to validate", hint="name one, as FILE or with --hosts")
+        cli = replace(cli, hosts=path)
     from console.config.check import check, shared_ports
 
     found, presets = cli.config(), cli.presets()
@@ -119,11 +125,24 @@ def config_init(cli: Cli, path: Path | None, from_ssh: bool) -> int:
     text = _from_ssh() if from_ssh else FIRST
     target = path or cli.hosts or config_dir() / "hosts.yaml"
     write_new(target, text)
+    note = _passed_over(target)
     if cli.json:
-        print_json({"written": str(target)})
+        print_json({"written": str(target), "note": note})
     else:
         say(f"written {target}; next: specops config validate --hosts {target}")
+        if note:
+            warn(note, head="note")
     return 0
+
+
+def _passed_over(target: Path) -> str:
+    """Why a file just written is not the one in use, or nothing."""
+    from console.config.paths import choose
+
+    inuse = choose(None).path
+    if inuse == Path("hosts.yaml").absolute() != target.absolute():
+        return "./hosts.yaml comes first here"
+    return ""
 
 
 def _from_ssh() -> str:

@@ -87,10 +87,10 @@ def kill_zombies(
     """
     from console.model import ZombieKind
 
-    if not dry_run and not yes:
-        _need_somebody()
     config = cli.config()
     hosts = cli.select(config, names)
+    if not dry_run and not yes:
+        _need_somebody()
     wanted = tuple(ZombieKind(kind) for kind in kinds)
     return run_async(_run(cli, config, hosts, wanted, named, How(not quick, dump, dry_run, yes)))
 

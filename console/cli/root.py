@@ -151,7 +151,15 @@ def _internal(argv: Sequence[str], error: Exception) -> int:
     return _fail(argv, SpecopsError(mask(message), hint=hint))
 
 
+LISTED = {"PLAN": "runs", "RUN": "runs", "SERVER": "status"}
+"""What an argument names, and the command that lists those there are."""
+
+
 def _help_hint(error: click.ClickException) -> str:
+    if isinstance(error, click.MissingParameter) and error.param is not None:
+        name = (error.param.metavar or error.param.name or "").upper().rpartition("|")[2]
+        if name in LISTED:
+            return f"specops {LISTED[name]} lists them"
     context = getattr(error, "ctx", None)
     return f"{context.command_path} --help" if context else "specops --help"
 

@@ -17,9 +17,20 @@ def test_init_writes_a_file_that_is_valid_and_never_over_one(specops: Command) -
     valid = specops("config", "validate", "--hosts", str(target), "--json")
     assert valid.code == 0
     assert valid.json["servers"] == 1
+    assert specops("config", "validate", str(target)).out == (
+        specops("config", "validate", "--hosts", str(target)).out
+    )
     before = target.read_bytes()
     assert specops("config", "init", str(target)).code == 2
     assert target.read_bytes() == before
+
+
+def test_init_says_that_a_nearer_file_comes_first(specops: Command) -> None:
+    ran = specops("config", "init")
+    assert ran.code == 0
+    assert ran.err == "note: ./hosts.yaml comes first here\n"
+    specops.hosts.unlink()
+    assert specops("config", "init", "hosts.yaml", "--json").json["note"] == ""
 
 
 def test_the_file_in_use_is_named_and_one_of_others_passed_over(specops: Command) -> None:
