@@ -270,6 +270,7 @@ def diagnose(cli: Cli, what: str, extra: Path | None) -> int:
 
     rules = load_rules(extra or _own_rules())
     node: dict[str, Any] = {}
+    failed: Diagnosis | None = None
     if what == "-":
         found = judge(iter(lambda: sys.stdin.buffer.read(BLOCK), b""), rules=rules)
     elif (path := _local(cli, what)) is not None:
@@ -279,6 +280,9 @@ def diagnose(cli: Cli, what: str, extra: Path | None) -> int:
         found = judge(run_async(_read_log(cli, server)), rules=rules)
         if len(server.nodes) > 1:
             found, node = _of_nodes(cli, server, found, rules)
+        if found.category == "none":
+            failed = run_async(_failure(cli, server))
+            found = failed or found
     if cli.json:
         document = {**diagnosis_to_json(found), **node}
         print_json({key: value for key, value in document.items() if key != "schema"})
@@ -286,7 +290,7 @@ def diagnose(cli: Cli, what: str, extra: Path | None) -> int:
         if node:
             say(f"rank {node['node']['rank']} on {node['node']['host']}:")
         say_diagnosis(found)
-    return 0 if found.category == "none" else 1
+    return 0 if found.category == "none" and failed is None else 1
 
 
 def _of_nodes(
@@ -330,6 +334,20 @@ async def _read_log(cli: Cli, server: Server) -> bytes:
         return b"\n".join([line async for _, line in _tail(remote, source, 20_000, False)])
 
 
+async def _failure(cli: Cli, server: Server) -> Diagnosis | None:
+    """How a server ended whose log is silent about it, as ``status`` says it."""
+    from console.watch.observe import Observer
+
+    config = cli.config()
+    async with connected(config, config.host(server.host), read_only=True) as remote:
+        observer = Observer(remote, [server])
+        try:
+            view = await observer.observe()
+        finally:
+            await observer.close()
+    return next((s.diagnosis for s in view.servers if s.phase.value == "failed"), None)
+
+
 async def read_end(remote: Remote, path: str, limit: int = DIAGNOSED_BYTES) -> bytes:
     """The end of a file on a host, in pieces that the agent may send at once."""
     (info,) = await remote.stat([path])
@@ -346,7 +364,7 @@ def say_diagnosis(found: Diagnosis) -> None:
     from console.text import clean
 
     if found.root is None and found.category == "none":
-        say("Nothing wrong in this log." + (" (It is incomplete.)" if found.incomplete else ""))
+        say(found.summary + (" (It is incomplete.)" if found.incomplete else ""))
         return
     if found.root is not None:
         root = found.root

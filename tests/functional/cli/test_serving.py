@@ -189,3 +189,17 @@ def test_two_names_of_one_machine_are_not_two_nodes(specops: Command) -> None:
         assert ran.code == 2, ran.out
         assert "a and b are the same machine" in ran.json["error"]["message"]
     assert not specops("runs", "--json").json["hosts"][0]["runs"]
+
+
+def test_an_end_that_the_log_does_not_tell_is_diagnosed_all_the_same(bundled: Command) -> None:
+    bundled.write(bundled.hosts.read_text().replace(", no-parent-death-signal: true", ""))
+    assert bundled("launch", "one", "--yes", "--wait").code == 0
+    assert bundled("diagnose", "one").code == 0
+    pid = state(bundled)["pid"]
+    assert isinstance(pid, int)
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: state(bundled)["phase"] == "failed", 60)
+    ran = bundled("diagnose", "one")
+    assert ran.code == 1
+    assert "killed by SIGKILL" in ran.out
+    assert "killed by SIGKILL" in bundled("diagnose", "one", "--json").json["summary"]
