@@ -10,6 +10,8 @@ PYTHON    ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
                if $$p -c 'import sys; sys.exit(not (3,11) <= sys.version_info[:2] <= (3,13))' 2>/dev/null; \
                then echo $$p; break; fi; done)
 TORCH_INDEX ?=
+# pip is quiet; who waits should know that it works.
+INSTALLING := installing into $(VENV), one to two minutes on a fast line …
 # Twice the cores of a small machine: many tests wait for servers, links and processes.
 XDIST     ?= -n 4 --dist loadfile --no-loadscope-reorder
 
@@ -28,6 +30,7 @@ $(PY):
 
 $(VENV)/.torch: | $(PY)
 ifneq ($(TORCH_INDEX),)
+	@echo "$(INSTALLING)"
 	$(PIP) install -c constraints.txt --index-url "$(TORCH_INDEX)" "torch>=2.9,<3"
 else
 	@$(PY) tools/torch_download.py
@@ -35,11 +38,12 @@ endif
 	@touch $@
 
 $(VENV)/.demo: pyproject.toml constraints.txt $(VENV)/.torch
-	@echo "installing, one to two minutes with packages at hand …"
+	@echo "$(INSTALLING)"
 	$(PIP) install -c constraints.txt -e '.[server]'
 	@touch $@
 
 $(VENV)/.test: pyproject.toml constraints.txt $(VENV)/.torch
+	@echo "$(INSTALLING)"
 	$(PIP) install -c constraints.txt -e '.[server,test]'
 	@touch $@ $(VENV)/.demo
 
