@@ -176,3 +176,20 @@ def test_report_holds_the_end_of_the_log_and_no_secret(specops: Command, tmp_pat
         assert secret not in everything
     assert "secret:HF_TOKEN" in files["run.json"]
     assert specops("report", "ab12cd34", "-o", "bundle.tar.gz").code == 2  # never over a file
+
+
+@pytest.mark.server
+def test_a_plan_resumed_late_does_not_pass_a_later_run_off_as_its_own(bundled: Command) -> None:
+    first = bundled("launch", "one", "--yes", "--wait", "--json").json
+    journal = bundled.folder / "state" / "journals" / f"{first['plan_id']}.jsonl"
+    rows = [json.loads(row) for row in journal.read_text().splitlines()]
+    watch = next(i for i, step in enumerate(first["plan"]) if step["kind"] == "watch")
+    begun = next(i for i, row in enumerate(rows) if row.get("step") == watch)
+    journal.write_text("".join(json.dumps(row) + "\n" for row in rows[:begun]))
+    assert bundled("stop", "one", "--yes").code == 0
+    later = bundled("launch", "one", "--yes", "--wait", "--json")
+    assert later.code == 0, later.err
+    lives = bundled("status", "--json").json["hosts"][0]["servers"][0]["run_id"]
+    ran = bundled("resume", first["plan_id"], "--yes")
+    assert ran.code == 6, ran.out + ran.err
+    assert f"superseded by run {lives}" in ran.out
