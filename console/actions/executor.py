@@ -193,6 +193,9 @@ class Executor:
         outcome = bad[-1].outcome if bad else "ok"
         try:
             await self._note(plan, "end", {"outcome": outcome}, {"outcome": outcome})
+            if outcome == "ok" and plan.undoes is not None:  # nobody is to resume what was undone
+                entry = {"format": 1, "event": "end", "time": time.time(), "by": self.audit.user}
+                await self.remote.journal(plan.undoes, {**entry, "outcome": "undone"})
         except SpecopsError:  # a lost link, a full disk: the journal stays open for resume
             self.audit.write("unfinished", plan=plan.id, host=plan.host)
 

@@ -20,7 +20,7 @@ STARTING = frozenset({StepKind.LAUNCH, StepKind.START_UNIT, StepKind.START_CONTA
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
-    """A plan as its journal tells it. ``outcome`` is ok, failed, refused or interrupted.
+    """A plan as its journal tells it. ``outcome`` is ok, failed, refused, interrupted or undone.
 
     ``done`` are the results of steps that need not be repeated; ``in_doubt`` is the step that was
     begun and never ended. ``started_at`` is the host-side entry's time, seconds since 1970.
@@ -148,10 +148,11 @@ def to_resume(record: PlanRecord) -> PlanRecord:
     """The record, if there is something left to do.
 
     Raises:
-        UsageError: the plan was finished.
+        UsageError: the plan was finished, or undone.
     """
-    if record.outcome == "ok":
-        raise UsageError(f"plan {record.plan.id} was finished; nothing to resume")
+    if record.outcome in ("ok", "undone"):
+        word = "finished" if record.outcome == "ok" else "undone"
+        raise UsageError(f"plan {record.plan.id} was {word}; nothing to resume")
     return record
 
 
@@ -180,4 +181,5 @@ def plan_undo(record: PlanRecord) -> Plan:
         created_at=time.time(),
         summary=(f"undo {record.plan.action} {record.plan.id}",),
         findings=(),
+        undoes=record.plan.id,
     )

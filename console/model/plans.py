@@ -68,7 +68,8 @@ class Step:
 class Plan:
     """Steps in order; the executor stops at the first whose check fails.
 
-    ``offered`` are steps that the operator may have put in front of them.
+    ``offered`` are steps that the operator may have put in front of them. ``undoes`` is the plan
+    that it takes back, which has an end with it.
     """
 
     id: str
@@ -80,6 +81,7 @@ class Plan:
     summary: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     offered: tuple[Step, ...] = ()
+    undoes: str | None = None
 
     @property
     def confirm(self) -> str | None:

@@ -180,7 +180,7 @@ class Several:
         if not plans and nothing is not None:
             raise nothing
         joined = join(plans)
-        return replace(joined, host=record.plan.host)
+        return replace(joined, host=record.plan.host, undoes=record.plan.id)
 
 
 def meets_at(plan: Plan) -> str | None:

@@ -62,6 +62,7 @@ async def plan_undo_serving(
         steps=tuple(steps),
         created_at=time.time(),
         summary=tuple(lines),
+        undoes=plan.id,
     )
 
 

@@ -126,6 +126,18 @@ def test_undo_goes_backwards(specops: Command) -> None:
     assert not (folder / "second").exists()
 
 
+def test_what_was_undone_is_not_offered_again(specops: Command) -> None:
+    put_plan(specops, done=1, undo=True)
+    assert "specops resume relaunch-0a1b2c" in specops("runs").out
+    assert specops("undo", "relaunch-0a1b2c", "--yes").code == 0
+    assert "specops resume" not in specops("runs").out
+    plans = specops("runs", "--json").json["hosts"][0]["plans"]
+    assert {p["action"]: p["outcome"] for p in plans} == {"relaunch": "undone", "undo": "ok"}
+    again = specops("resume", "relaunch-0a1b2c", "--yes")
+    assert again.code == 2
+    assert "was undone" in again.err
+
+
 @pytest.mark.parametrize("command", ["resume", "undo", "report"])
 def test_what_nobody_knows_is_said(specops: Command, command: str) -> None:
     ran = specops(command, "nope", "--json")
