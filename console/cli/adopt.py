@@ -121,7 +121,7 @@ def launcher(snapshot: Snapshot, pid: int, uid: int, host: str) -> Process:
     """
     from console.preflight import from_argv
     from console.text import clean
-    from console.watch.attribution import looks_like_server
+    from console.watch.attribution import descendants, is_launcher, looks_like_server
 
     by_pid = {p.id.pid: p for p in snapshot.processes}
     process = by_pid.get(pid)
@@ -136,6 +136,8 @@ def launcher(snapshot: Snapshot, pid: int, uid: int, host: str) -> Process:
     top = process
     while (parent := by_pid.get(top.ppid)) is not None and looks_like_server(parent):
         top = parent
+    below = (top, *descendants(top, snapshot.processes))
+    top = next((p for p in below if is_launcher(p)), top)  # not the timeout around it
     if top.uid != process.uid:
         raise Refused(f"process {pid} was started by another user", place=host)
     try:

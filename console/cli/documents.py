@@ -8,7 +8,9 @@ from typing import Any
 from console.actions.plan import zombie_to_json
 from console.model import Gpu, HostState, HostView, Process, ServerState
 from console.text import clean, mask
+from console.watch.attribution import unlisted
 from console.zombies.devices import asked
+from console.zombies.roles import port, role
 
 TITLE_CHARS = 200
 
@@ -36,6 +38,10 @@ def status_host(view: HostView, now: float) -> dict[str, Any]:
             "utilization_pct": cpu.utilization_pct,
         },
         "servers": [server_to_json(state) for state in view.servers],
+        "unlisted": [
+            {"pid": p.id.pid, "port": port_of(p), "user": clean(p.user), "title": title(p)}
+            for p in unlisted(view)
+        ],
         "zombies": [zombie_to_json(zombie) for zombie in view.zombies],
     }
 
@@ -44,7 +50,8 @@ def lost_host(name: str, state: HostState, error: str) -> dict[str, Any]:
     """A host that did not answer: nothing of it is known, and nothing is zero."""
     return {
         "name": name, "state": state.value, "error": error, "through": None, "age_s": None,
-        "gpus": [], "gpu_error": None, "cpu": None, "servers": [], "zombies": [],
+        "gpus": [], "gpu_error": None, "cpu": None, "servers": [], "unlisted": [],
+        "zombies": [],
     }  # fmt: skip
 
 
@@ -78,6 +85,14 @@ def gpu_to_json(gpu: Gpu, by_pid: Mapping[int, Process]) -> dict[str, Any]:
             for listed in gpu.processes
         ],
     }
+
+
+def port_of(launcher: Process) -> int | None:
+    """Where a server that was started by hand serves, by its command line."""
+    if launcher.listening:
+        return min(launcher.listening)
+    part = role(launcher)
+    return port(launcher.argv, part.engine) if part else None
 
 
 def title(process: Process) -> str:

@@ -174,6 +174,7 @@ def _say_host(answer: Answer[HostView]) -> None:
         say(f"  CPU    {bar} {memory}  {cpu.cores} cores")
     if not view.error:
         _say_servers(view.servers)
+        _say_unlisted(view)
         _say_zombies(view.zombies, evidence=False)
 
 
@@ -225,6 +226,20 @@ def _say_servers(states: tuple[ServerState, ...]) -> None:
             say(paint(fit(f"  {state.name}: {state.note}", width()), "yellow"))
         if state.diagnosis is not None:
             say(paint(fit(f"  {state.name}: {state.diagnosis.summary}", width()), "red"))
+
+
+def _say_unlisted(view: HostView) -> None:
+    from console.cli.documents import port_of
+    from console.text import clean
+    from console.watch.attribution import unlisted
+
+    for process in unlisted(view):
+        pid, where = process.id.pid, port_of(process)
+        place = f", port {where}" if where else ""
+        text = f"  also running here, not in hosts.yaml: pid {pid} of {clean(process.user)}{place}"
+        adopt = f"specops adopt {view.host.name} {pid}"
+        what = adopt if process.run_id is None else f"run {clean(process.run_id)}"
+        say(paint(f"{text} ({what})", "yellow"))  # whole: it ends with what to do
 
 
 def _say_zombies(zombies: tuple[Zombie, ...], *, evidence: bool) -> None:

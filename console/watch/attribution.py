@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Literal
 
-from console.model import Process, Run, Server, Snapshot
+from console.model import HostView, Process, Run, Server, Snapshot
 from console.zombies.roles import Part, flag, role
 
 How = Literal["run", "unit", "container", "port", "argv", "nothing"]
@@ -123,8 +123,14 @@ def _launched(process: Process) -> str | None:
 
 
 def _of_run(run: Run, living: Sequence[Process]) -> tuple[Process, ...]:
-    """Everything that carries the run's id, plus its launcher by exact identity."""
-    return tuple(p for p in living if p.run_id == run.run_id or p.id == run.launcher)
+    """Everything that carries the run's id, plus its launcher by exact identity.
+
+    Nothing carries the id of a run that was adopted: that is its launcher and what is below it.
+    """
+    members = tuple(p for p in living if p.run_id == run.run_id or p.id == run.launcher)
+    if not run.adopted:
+        return members
+    return tuple({q.id: q for p in members for q in (p, *descendants(p, living))}.values())
 
 
 def _of_unit(server: Server, living: Sequence[Process]) -> tuple[Process, ...]:
@@ -177,6 +183,28 @@ def _serves(argv: Sequence[str]) -> bool:
     )
 
 
+def is_launcher(process: Process) -> bool:
+    """Whether it is what starts a server, and not the ``timeout`` or shell around that."""
+    part = role(process)
+    return part is not None and part.part is Part.LAUNCHER
+
+
+def unlisted(view: HostView) -> list[Process]:
+    """The launchers of servers on a host that are none of its servers in hosts.yaml."""
+    snapshot = view.snapshot
+    living = [p for p in (snapshot.processes if snapshot else ()) if p.state not in ("Z", "X")]
+    mains = {state.pid for state in view.servers} - {None}
+    known = [p for p in living if p.id.pid in mains]
+    known += [below for main in known for below in descendants(main, living)]
+    taken = {p.id for p in known} | {
+        p.id for p in living if p.run_id and p.run_id in {s.run_id for s in view.servers}
+    }
+    tops = [p for p in living if is_launcher(p) and p.id not in taken]
+    inner = {below.id for top in tops for below in descendants(top, living)}
+    around = {p.ppid for p in known}
+    return [p for p in tops if p.id not in inner and p.id.pid not in around]
+
+
 def argv_port(process: Process, engine: str) -> int | None:
     """The port in a launcher's command line; the engine's default where it gives none."""
     argv = process.argv
@@ -213,7 +241,9 @@ def _main(
                 return process
     pids = {p.id.pid for p in members}
     tops = [p for p in members if p.ppid not in pids]
-    launchers = [p for p in tops if any(entry in w for w in p.argv for entry in ENTRIES)]
+    launchers = [p for p in members if is_launcher(p)] or [
+        p for p in tops if any(entry in w for w in p.argv for entry in ENTRIES)
+    ]
     if launchers:
         return min(launchers, key=lambda p: p.id.start_ticks)
     holder = snapshot.listening.get(server.port)

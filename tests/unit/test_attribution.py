@@ -2,9 +2,23 @@
 
 from dataclasses import replace
 
-from console.model import Process, ProcessId, Run, Runner, Server, Snapshot
+from console.cli.documents import status_host
+from console.model import (
+    Health,
+    Host,
+    HostState,
+    HostView,
+    Phase,
+    Process,
+    ProcessId,
+    Run,
+    Runner,
+    Server,
+    ServerState,
+    Snapshot,
+)
 from console.planning.looking import runs_already
-from console.watch.attribution import answers_for, argv_port, find, looks_like_server
+from console.watch.attribution import answers_for, argv_port, find, looks_like_server, unlisted
 from console.watch.eye import note
 
 BOOT = "b"
@@ -92,6 +106,39 @@ def test_who_started_a_server_by_hand_is_said() -> None:
     error = runs_already(SERVER, found, "h")
     assert "not launched by specops: pid 10 of root" in str(error)
     assert "pid 10" in str(runs_already(SERVER, replace(found, run=run("r1", 10)), "h"))
+
+
+def test_a_wrapper_is_not_the_main_process() -> None:
+    wrapper = process(9, "timeout", "600", *LAUNCH)
+    launcher = process(10, "python3", *LAUNCH[1:], ppid=9)
+    child = process(11, "python3", "-c", "from multiprocessing.spawn import x", ppid=10)
+    found = find(SERVER, [], snapshot(wrapper, launcher, child, listening={30000: 11}))
+    assert found.main == launcher
+
+
+def test_an_adopted_run_is_its_launcher_with_all_below_it() -> None:
+    launcher = process(10, *LAUNCH)
+    front = process(11, *LAUNCH, ppid=10)
+    seen = snapshot(launcher, front, process(12, *LAUNCH), listening={30000: 11})
+    found = find(SERVER, [replace(run("r1", 10), adopted=True)], seen)
+    assert found.processes == (launcher, front)
+    assert answers_for(found, 30000, seen)
+
+
+def test_servers_started_by_hand_are_told_apart_from_the_configured_ones() -> None:
+    mine = process(10, "python3", *LAUNCH[1:], run_id="r1")
+    inner = process(11, "python3", *LAUNCH[1:], ppid=10)
+    wrapper = process(20, "timeout", "600", *LAUNCH)
+    other = process(21, "python3", *LAUNCH[1:-1], "30091", ppid=20)
+    worker = process(22, "sglang::scheduler_TP0", ppid=21)
+    editor = process(23, "vim", "sglang.launch_server")
+    state = ServerState("k25", Phase.READY, Health.OK, pid=10, run_id="r1")
+    seen = snapshot(mine, inner, wrapper, other, worker, editor)
+    view = HostView(Host("h"), HostState.OK, snapshot=seen, servers=(state,))
+    assert unlisted(view) == [other]
+    told = status_host(view, 0.0)["unlisted"]
+    assert [(one["pid"], one["port"]) for one in told] == [(21, 30091)]
+    assert unlisted(HostView(Host("h"), HostState.UNREACHABLE)) == []
 
 
 def test_a_stranger_at_the_port_is_not_the_server() -> None:

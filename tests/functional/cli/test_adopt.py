@@ -114,6 +114,14 @@ def test_a_worker_leads_to_its_launcher() -> None:
     assert launcher(seen, 11, 1000, "here").id.pid == 10
 
 
+def test_a_wrapper_leads_to_the_launcher_in_it() -> None:
+    words = ("python3", "-m", "sglang.launch_server", "--model-path", "/m")
+    wrapper, top = process(9, 1, "timeout", "600", *words), process(10, 9, *words)
+    seen = Snapshot("b", 1.0, 1000, (wrapper, top, process(11, 10, "sglang::scheduler")))
+    for pid in (9, 10, 11):
+        assert launcher(seen, pid, 1000, "here").id.pid == 10
+
+
 def test_another_users_server_and_an_orphan_are_not_adopted() -> None:
     seen = Snapshot(
         "b", 0.0, 1000, (process(10, 1, *SERVER), process(11, 1, "sglang::scheduler_TP0"))
@@ -124,3 +132,14 @@ def test_another_users_server_and_an_orphan_are_not_adopted() -> None:
         launcher(seen, 11, 1000, "here")
     with pytest.raises(UsageError, match="no process 12"):
         launcher(seen, 12, 1000, "here")
+
+
+def test_a_server_started_by_hand_is_in_the_status(
+    specops: Command, by_hand: tuple[subprocess.Popen[bytes], int]
+) -> None:
+    server, port = by_hand
+    told = specops("status", "--json").json["hosts"][0]["unlisted"]
+    assert port in [one["port"] for one in told if one["pid"] == server.pid]
+    hint = f"pid {server.pid} of "
+    line = next(line for line in specops("status").out.splitlines() if hint in line)
+    assert f"(specops adopt here {server.pid})" in line
