@@ -169,19 +169,6 @@ _proposes("kill-zombies")
 _proposes("kill", "2", processes=(ProcessId(4711, 47110, fake.BOOT),))
 
 
-@effect("reset-gpu")
-async def of_a_device_that_asks_for_it(desk: Desk) -> None:
-    view = desk.fleet.views["ct129"]
-    assert view.snapshot is not None
-    first, *rest = view.snapshot.gpus
-    asks = replace(first, recovery_action="gpu reset")
-    desk.fleet.publish(replace(view, snapshot=replace(view.snapshot, gpus=(asks, *rest))))
-    await desk.tap("2")
-    await desk.press()
-    await desk.on(PlanDialog)
-    assert desk.actions.planned == [("reset-gpu", "ct129", None, {"gpu": first.index})]
-
-
 @effect("undo", "resume")
 async def of_the_plan_at_the_cursor(desk: Desk) -> None:
     await desk.tap("a")
