@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import TypeVar
 
 from textual._styles_cache import StylesCache
 from textual.screen import Screen
@@ -11,12 +12,14 @@ from textual.widget import Widget
 from tests.functional.console import fake
 from tests.functional.console.steps import settle, wait_for
 
+Kind = TypeVar("Kind")
+
 
 async def test_closed_screens_and_what_was_drawn_on_them_leave_memory() -> None:
     app, *_ = fake.app()
     # Of tests before this one, in the same process; what they have let go is let go here.
     gc.collect()
-    others = [t for t in gc.get_objects() if isinstance(t, (Screen, StylesCache))]
+    others = [*_alive(Screen), *_alive(StylesCache)]
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
         for _ in range(3):
@@ -35,12 +38,16 @@ async def test_closed_screens_and_what_was_drawn_on_them_leave_memory() -> None:
         await wait_for(pilot, gone, "closed screens and their drawn lines leave memory")
 
 
+def _alive(kind: type[Kind]) -> list[Kind]:
+    """All objects of a kind. By type(): to be asked for its __class__ makes torch warn."""
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), kind)]
+
+
 def _screens() -> list[Screen[object]]:
-    return [thing for thing in gc.get_objects() if isinstance(thing, Screen)]
+    return _alive(Screen)
 
 
 def _caches() -> list[StylesCache]:
     """Caches of drawn lines that no widget owns any more."""
-    alive = gc.get_objects()
-    owned = {id(thing._styles_cache) for thing in alive if isinstance(thing, Widget)}
-    return [t for t in alive if isinstance(t, StylesCache) and id(t) not in owned]
+    owned = {id(widget._styles_cache) for widget in _alive(Widget)}
+    return [cache for cache in _alive(StylesCache) if id(cache) not in owned]
