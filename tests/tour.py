@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,20 +19,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 PATIENCE_S = 120.0
 PID = re.compile(r"\bpid (\d+)\b")
 LOCAL = "{transport: local}"
-
-
-def require_tmux() -> None:
-    """Skip without tmux; fail where the host tests are compulsory."""
-    if shutil.which("tmux") is None:
-        if os.environ.get("SPECOPS_REQUIRE_HOSTS") == "1":
-            pytest.fail("tmux is missing, and SPECOPS_REQUIRE_HOSTS=1 demands it")
-        pytest.skip("tmux is missing: the tour needs a real terminal")
 
 
 class Tour:

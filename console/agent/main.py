@@ -110,7 +110,7 @@ class Agent:
             where = "" if error.filename is None else "{}: ".format(error.filename)
             message = "{}{}".format(where, error.strerror or error)
             call.fail(VerbError("os", message, errno=error.errno))
-        except Exception:
+        except Exception:  # outermost of a call: a fault of ours is its answer, not the agent's end
             last = traceback.format_exc().strip().splitlines()
             call.fail(VerbError("failed", "the agent failed: " + " | ".join(last[-3:])[:500]))
         finally:

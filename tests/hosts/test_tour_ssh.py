@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.functional.console.tmux import require_tmux
 from tests.rig.sshd import LoopbackSshd
-from tests.tour import ROOT, require_tmux, tour
+from tests.tour import ROOT, tour
 
 pytestmark = [pytest.mark.hosts, pytest.mark.server]
 SshdFactory = Callable[..., LoopbackSshd]

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tour import Tour, require_tmux, tour
+from tests.functional.console.tmux import require_tmux
+from tests.tour import Tour, tour
 
 pytestmark = pytest.mark.server
 

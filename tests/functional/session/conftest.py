@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from console.model import Host, Run
 from console.session import Headless, Session, connect
 
 LOCAL = Host("here", transport="local")
+WAITS = "print('up', flush=True); import time; time.sleep(600)"
+"""A program to be killed."""
 
 
 @pytest.fixture
@@ -29,6 +33,18 @@ async def session(home: Path) -> AsyncIterator[Session]:
     opened = await connect(LOCAL, hosts={}, prompts=Headless())
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+def victim() -> Iterator[subprocess.Popen[str]]:
+    """A process in a session of its own that waits to be killed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITS], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as one:
+        assert one.stdout is not None
+        assert one.stdout.readline() == "up\n"
+        yield one
+        one.kill()
 
 
 def make_run(run_id: str, argv: list[str], log: Path, **more: object) -> Run:

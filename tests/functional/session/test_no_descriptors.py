@@ -6,7 +6,6 @@ import mmap
 import os
 import resource
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,18 +31,6 @@ def exhausted(session: Session) -> Iterator[None]:
         yield
     finally:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
-
-
-@pytest.fixture
-def victim() -> Iterator[subprocess.Popen[str]]:
-    code = "print('up', flush=True); import time; time.sleep(600)"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as one:
-        assert one.stdout is not None
-        assert one.stdout.readline() == "up\n"
-        yield one
-        one.kill()
 
 
 async def look(session: Session, pid: int) -> tuple[Snapshot, Process]:

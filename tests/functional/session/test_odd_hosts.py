@@ -18,11 +18,11 @@ from console.actions.signals import target_of
 from console.errors import ActionFailed
 from console.model import Host, Plan, Step, StepKind
 from console.session import Headless, Session, connect
+from tests.functional.session.conftest import WAITS
 from tests.rig.plugin import require
 
 NOBODY = 65534
 SYSTEM_PYTHON = shutil.which("python3", path="/usr/bin:/bin")
-WAITS = "print('up', flush=True); import time; time.sleep(600)"
 
 
 def _missing() -> str | None:
@@ -98,17 +98,6 @@ async def test_hidden_processes_are_unknown_and_ones_own_can_be_ended(
             assert await session.wait_gone([mine.id], 30.0) == []
     finally:
         segment.unlink()
-
-
-@pytest.fixture
-def victim() -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, "-c", WAITS], stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as one:
-        assert one.stdout is not None
-        assert one.stdout.readline() == "up\n"
-        yield one
-        one.kill()
 
 
 async def test_on_a_full_disk_nothing_is_done_and_nothing_stays_locked(
