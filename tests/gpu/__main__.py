@@ -24,6 +24,7 @@ PARTS = {
     "lifecycle": lifecycle.run,
     "failures-a": failures.run,
     "failures-b": failures.run,
+    "failures-c": failures.run,
 }
 
 

@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +96,29 @@ def flagged(**flags: Any) -> Make:
     return lambda _: servers.sglang(**flags)
 
 
+def own_draft(_: Path) -> dict[str, Any]:
+    """The target given as its own draft."""
+    return servers.sglang(draft=paths().target)
+
+
+def missing_tokenizer(folder: Path) -> dict[str, Any]:
+    target, draft = copy_pair(*paths(), folder)
+    for file in target.glob("tokenizer*"):
+        file.unlink()
+    return servers.sglang(target=target, draft=draft)
+
+
+def under(env: dict[str, str], **flags: Any) -> Make:
+    """A server of the shipped pair with these variables."""
+    return lambda _: servers.sglang(env=env, **flags)
+
+
+def full_cache(folder: Path) -> dict[str, Any]:
+    """A compile cache at a path that is a file."""
+    (folder / "cache").write_text("")
+    return servers.sglang(env={"TRITON_CACHE_DIR": str(folder / "cache")})
+
+
 def missing_model(folder: Path) -> dict[str, Any]:
     return servers.sglang(target=folder / "nothing-here")
 
@@ -131,11 +154,36 @@ B = (
     Case("quantized", flagged(quantization="awq"), "awq asked of weights that are not quantized",
          ("quant-tp-shape", "args-validation", "model-support", "checkpoint-files")),
 )  # fmt: skip
+C = (
+    Case("no-visible-gpu", under({"CUDA_VISIBLE_DEVICES": "6"}),
+         "CUDA_VISIBLE_DEVICES names a GPU that is not there", ("gpu-visibility",)),
+    Case("interface", under({"GLOO_SOCKET_IFNAME": "nosuch0", "NCCL_SOCKET_IFNAME": "nosuch0"}),
+         "GLOO_SOCKET_IFNAME names no interface of the host", ("nccl-init",), refused=False),
+    Case("cache-is-a-file", full_cache, "TRITON_CACHE_DIR is a file", ("shm-disk-cache",),
+         refused=False),
+    Case("no-compiler", under({"CC": "/nonexistent/gcc", "TRITON_CACHE_DIR": "/tmp/specops-cold"}),
+         "Triton's C compiler does not exist, its cache is cold", ("toolchain-jit",),
+         refused=False),
+    Case("override", flagged(json_model_override_args="{'rope': 1"),
+         "--json-model-override-args is no JSON", ("args-validation",)),
+    Case("own-draft", own_draft, "the target is given as its own draft", ("draft-model",)),
+    Case("no-tokenizer", missing_tokenizer, "the target's folder has no tokenizer",
+         ("checkpoint-files", "model-support")),
+    Case("two-replicas", flagged(dp_size=2), "data parallel over 2, the machine has 1 GPU",
+         ("args-validation", "gpu-visibility", "cuda-async")),
+    Case("experts", flagged(ep_size=2), "expert parallel over 2 with tensor parallel 1",
+         ("args-validation", "engine-invariant")),
+    Case("tiny-pool", flagged(max_total_tokens=4), "4 tokens of KV cache hold no request",
+         ("gpu-oom-load", "args-validation", "engine-invariant"), refused=False),
+    Case("late-port", flagged(), "another program takes the port while the server loads",
+         ("port-conflict",), refused=False),
+)  # fmt: skip
+PARTS = {"failures-a": A, "failures-b": B, "failures-c": C}
 
 
 def run(lab: Lab) -> None:
-    """One half of the cases, then that half's case that needs the GPU or the port for itself."""
-    cases: tuple[Case, ...] = A if lab.part == "failures-a" else B
+    """One third of the cases, then the case that needs the GPU or the port for itself."""
+    cases: tuple[Case, ...] = PARTS[lab.part]
     entries = {}
     for case in cases:
         folder = lab.folder / case.name
@@ -160,28 +208,50 @@ def port_case(entries: dict[str, dict[str, Any]]) -> Case:
 
 
 @contextlib.contextmanager
-def taken_port(entries: dict[str, dict[str, Any]]) -> Any:
+def taken_port(entries: dict[str, dict[str, Any]]) -> Iterator[None]:
     """Listen on the port of the server ``port``, if there is one."""
-    with socket.socket() as taken:
+    with contextlib.ExitStack() as holding:
         if "port" in entries:
-            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            taken.bind(("127.0.0.1", entries["port"]["port"]))
-            taken.listen(8)
-        yield taken
+            holding.enter_context(listening(entries["port"]["port"]))
+        yield
+
+
+@contextlib.contextmanager
+def listening(port: int) -> Iterator[None]:
+    """Another program's listener on a port of loopback."""
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", port))
+        taken.listen(8)
+        yield
 
 
 def one(lab: Lab, case: Case, launching: threading.Lock) -> None:
     """Preflight, then the start all the same, then the diagnosis; one row."""
+    with contextlib.ExitStack() as holding:
+        failing(lab, case, launching, holding)
+
+
+def failing(lab: Lab, case: Case, launching: threading.Lock, holding: contextlib.ExitStack) -> None:
+    """The steps of ``one``."""
     checked, advice, asked_s = lab.specops("preflight", case.name, timeout=240)
     findings = advice.get("findings", []) if isinstance(advice, dict) else []
     errors = [f"{f['rule']}: {f['message'][:110]}" for f in findings if f["severity"] == "error"]
+    warned = [f["rule"] for f in findings if f["severity"] == "warning"]
     with launching:  # a host takes one plan at a time
         started = lab.specops("launch", case.name, "--yes", "--skip-preflight", timeout=120)
+    if case.name == "late-port":
+        holding.enter_context(listening(lab.servers[case.name]["port"]))
     watched, end, seconds = lab.specops("watch", case.name, "--timeout", str(LIMIT_S), timeout=220)
     told, said, diagnosed_s = lab.specops("diagnose", case.name, timeout=60)
     keep(lab, case, {"preflight": advice, "launch": started[1], "watch": end, "diagnose": said})
     seen = {
-        "preflight": {"exit": checked, "s": round(asked_s, 1), "errors": errors},
+        "preflight": {
+            "exit": checked,
+            "s": round(asked_s, 1),
+            "errors": errors,
+            "warnings": warned,
+        },
         "watch": {"exit": watched, "s": round(seconds), **brief(end, "outcome", "phase")},
         "diagnose": {
             "exit": told,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -54,6 +56,7 @@ def run(lab: Lab) -> None:
     lab.attempt("stranger", lambda: stranger(lab))
     lab.attempt("nobody", lambda: nobody(lab))
     lab.attempt("no python", lambda: no_python(lab))
+    lab.attempt("mps", lambda: mps(lab))
 
 
 def gpu_of(lab: Lab) -> dict[str, Any]:
@@ -214,3 +217,59 @@ def no_python(lab: Lab) -> None:
                       "memory and processes by nvidia-smi and ps", seen, right)  # fmt: skip
     finally:
         lab.configure()
+
+
+def mps(lab: Lab) -> None:
+    """Two programs that share the GPU through MPS: each seen, none taken for a zombie.
+
+    The daemon is one of this part's own, in its own folder; the GPU's settings stay as they are.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="specops-mps-"))
+    own = {"CUDA_MPS_PIPE_DIRECTORY": str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
+    control = shutil.which("nvidia-cuda-mps-control")
+    if control is None:
+        lab.check("MPS", "nvidia-cuda-mps-control -d", "the daemon starts",
+                  "not on this machine: not shown", False)  # fmt: skip
+        return
+    kept = {name: os.environ.get(name) for name in own}
+    daemon = subprocess.Popen([control, "-f"], env={**os.environ, **own}, text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT)  # fmt: skip
+    try:
+        time.sleep(1)
+        os.environ.update(own)
+        with holder(1024) as one, holder(512) as other:
+            for name in own:
+                os.environ.pop(name)
+            time.sleep(1)
+            gpu = gpu_of(lab)
+            _, document, _ = lab.specops("zombies", "gpu", "--quick", timeout=60)
+            lab.keep("mps", {"gpu": gpu, "zombies": document, "smi": smi_apps()})
+            seen = {"processes": [brief(r, "pid", "memory_mib", "kind", "title") for r in gpu["processes"]],
+                    "smi": smi_apps(), "clients": [one.pid, other.pid]}  # fmt: skip
+            listed = {r["pid"] for r in gpu["processes"]}
+            taken = [z for z in document["hosts"][0]["zombies"] if z["killable"]]
+            lab.check("two clients of MPS", "specops status; specops zombies --quick",
+                      "both listed, none killable", json.dumps(seen),
+                      {one.pid, other.pid} <= listed and not taken)  # fmt: skip
+    finally:
+        for name, value in kept.items():
+            if value is not None:
+                os.environ[name] = value
+            else:
+                os.environ.pop(name, None)
+        subprocess.run([control], input="quit\n", env={**os.environ, **own}, text=True, timeout=30,
+                       check=False, capture_output=True)  # fmt: skip
+        daemon.terminate()
+        daemon.wait(20)
+
+
+def smi_apps() -> list[str]:
+    """What nvidia-smi lists as running on the GPU: pid, name, MiB."""
+    query = [
+        "nvidia-smi",
+        "--query-compute-apps=pid,process_name,used_memory",
+        "--format=csv,noheader",
+    ]
+    done = subprocess.run(query, capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout.splitlines()

@@ -13,8 +13,9 @@ REPORT = ROOT / "docs" / "gpu-report.md"
 TITLES = {
     "pair": "The shipped pair in SGLang and in the bundled engine",
     "lifecycle": "A server's life",
-    "failures-a": "Starts that fail, first half",
-    "failures-b": "Starts that fail, second half",
+    "failures-a": "Starts that fail, first third",
+    "failures-b": "Starts that fail, second third",
+    "failures-c": "Starts that fail, last third",
     "nvml": "NVML against nvidia-smi",
 }
 

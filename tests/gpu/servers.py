@@ -73,6 +73,15 @@ def exact(**args: Any) -> dict[str, Any]:
     return sglang(env={"PYTHONPATH": path}, dtype="float32", **args)
 
 
+def wrapped() -> dict[str, Any]:
+    """The bundled server's entry, told to compute with SGLang."""
+    entry = sglang()
+    del entry["model"], entry["draft"]
+    entry["engine"] = "bundled"
+    entry["args"]["engine"] = "sglang"
+    return entry
+
+
 def bundled() -> dict[str, Any]:
     """The bundled engine on the CPU: for a rehearsal on a machine without a GPU."""
     return {"host": "gpu", "engine": "bundled", "port": free_port(), "speculative": "eagle3-3step"}
