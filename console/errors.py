@@ -14,6 +14,9 @@ SpecopsError
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 PRECEDENCE: tuple[int, ...] = (2, 4, 5, 6, 7, 3, 1, 0)
@@ -50,10 +53,67 @@ class UsageError(SpecopsError):
 
 
 class ConfigError(SpecopsError):
-    """A configuration file is wrong; ``place`` is ``file:line``."""
+    """A configuration file is wrong; ``place`` is ``file:line:column`` where that is known.
+
+    ``others`` are the further mistakes of the same reading, in the file's order.
+    """
 
     exit_code = 2
     code = "config"
+    others: tuple[ConfigError, ...] = ()
+
+    def __str__(self) -> str:
+        """The first mistake on one line, and how many more there are."""
+        more = f"; {len(self.others)} more after it" if self.others else ""
+        return f"{super().__str__()}{more}"
+
+    @property
+    def each(self) -> tuple[ConfigError, ...]:
+        """All mistakes, each an error of its own."""
+        first = ConfigError(self.message, place=self.place, hint=self.hint)
+        return (first, *self.others)
+
+
+class Mistakes:
+    """The mistakes of one reading: all are told at once, not one after each edit."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, ConfigError] = {}
+
+    def add(self, error: ConfigError) -> None:
+        """One more; the same is told once."""
+        for one in error.each:
+            self._found.setdefault(str(one), one)
+
+    def __iter__(self) -> Iterator[ConfigError]:
+        """Each of them, in the order of their places."""
+        return iter(sorted(self._found.values(), key=lambda one: _in_order(one.place)))
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """A ``ConfigError`` within is kept, and the reading goes on after it."""
+        try:
+            yield
+        except ConfigError as error:
+            self.add(error)
+
+    def tell(self) -> None:
+        """End here if there were any.
+
+        Raises:
+            ConfigError: the first of them by line, with the others.
+        """
+        if self._found:
+            first, *others = self
+            error = ConfigError(first.message, place=first.place, hint=first.hint)
+            error.others = tuple(others)
+            raise error
+
+
+def _in_order(place: str) -> tuple[str, int, int]:
+    """File, line and column of a place; what names no line comes first."""
+    found = re.fullmatch(r"(.*?)(?::(\d+))?(?::(\d+))?", place, re.DOTALL)
+    return (found[1], int(found[2] or 0), int(found[3] or 0)) if found else (place, 0, 0)
 
 
 class HostError(SpecopsError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from console.errors import ConfigError
+from console.errors import ConfigError, Mistakes
 
 LISTS = ("fleet", "host", "presets", "activity", "bench")
 PLACES = ("fleet", "host", "server", "log", "presets", "activity", "bench")
@@ -223,12 +223,14 @@ class KeyMap:
             ConfigError: no such action, or a key that another action of the same screen has.
         """
         table = list(TABLE)
+        mistakes = Mistakes()
         for name, keys in (changes or {}).items():
             if name not in BY_ID:
                 from console.config.nodes import nearest  # noqa: PLC0415 - YAML, after a frame
 
                 hint = nearest(name, BY_ID)
-                raise ConfigError(f"no action '{name}'", place=f"keys.{name}", hint=hint)
+                mistakes.add(ConfigError(f"no action '{name}'", place=f"keys.{name}", hint=hint))
+                continue
             at = next(i for i, action in enumerate(table) if action.id == name)
             parsed = tuple(key.strip() for key in keys.split(",") if key.strip())
             table[at] = replace(table[at], keys=parsed)
@@ -237,22 +239,25 @@ class KeyMap:
             table = [action for action in table if not taken & set(action.keys)]
             table.extend(REPLAY)
         made = cls(tuple(a for a in table if not ((read_only or replay) and a.dangerous)))
-        for scope in SCOPES:
-            if clash := made.clash(scope):
-                mine = next((name for name in changes or {} if name in clash.split()), "")
-                place = f"keys.{mine}" if mine else "keys"
-                raise ConfigError(clash, place=place, hint="give one of them another key")
+        for (key, one, other), scope in made.clashes().items():
+            mine = next((name for name in (one, other) if name in (changes or {})), "")
+            clash = f"key {key_name(key)} is both {one} and {other} ({scope})"
+            place = f"keys.{mine}" if mine else "keys"
+            mistakes.add(ConfigError(clash, place=place, hint="give one of them another key"))
+        mistakes.tell()
         return made
 
-    def clash(self, scope: str) -> str:
-        """What is bound twice on a screen, or nothing."""
-        seen: dict[str, str] = {}
-        for action in self.on(scope):
-            for key in action.keys:
-                if key in seen:
-                    return f"key {key_name(key)} is both {seen[key]} and {action.id} ({scope})"
-                seen[key] = action.id
-        return ""
+    def clashes(self) -> dict[tuple[str, str, str], str]:
+        """Keys that two actions have on the same screen, with the first such screen."""
+        found: dict[tuple[str, str, str], str] = {}
+        for scope in SCOPES:
+            seen: dict[str, str] = {}
+            for action in self.on(scope):
+                for key in action.keys:
+                    if key in seen:
+                        found.setdefault((key, seen[key], action.id), scope)
+                    seen.setdefault(key, action.id)
+        return found
 
     def on(self, scope: str) -> tuple[Action, ...]:
         """The actions of a screen, in the table's order."""

@@ -20,6 +20,7 @@ from console.errors import AgentError, AuthError, HostError, Refused, SpecopsErr
 if TYPE_CHECKING:
     from console.config import Config
     from console.config.presets import Presets
+    from console.errors import Mistakes
     from console.model import Host, HostState
     from console.remote import Remote
 
@@ -34,15 +35,15 @@ class Cli:
     demo: bool = False
     json: bool = False
 
-    def config(self, *, quiet: bool = False) -> Config:
+    def config(self, *, quiet: bool = False, mistakes: Mistakes | None = None) -> Config:
         """The hosts.yaml in use; says on stderr why a nearer one was passed over, unless quiet.
 
         Raises:
-            ConfigError: it cannot be used.
+            ConfigError: it cannot be used; with ``mistakes`` those in it are kept there.
         """
         from console.config import load, shipped_hosts
 
-        config = load(shipped_hosts() if self.demo else self.hosts)
+        config = load(shipped_hosts() if self.demo else self.hosts, mistakes)
         if config.note and not quiet:
             warn(config.note, head="specops")
         return config

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from console.cli.common import Cli, common
 from console.cli.output import print_json, say, warn
-from console.errors import UsageError
+from console.errors import Mistakes, UsageError
+
+if TYPE_CHECKING:
+    from console.config import Config
+    from console.config.presets import Presets
 
 FIRST = """\
 # The machines that specops manages, and the servers on them.
@@ -93,10 +98,9 @@ def config_validate(cli: Cli, path: Path | None) -> int:
         if cli.hosts or cli.demo:
             raise UsageError("two files to validate", hint="name one, as FILE or with --hosts")
         cli = replace(cli, hosts=path)
-    from console.config.check import check, shared_ports
+    from console.config.check import shared_ports
 
-    found, presets = cli.config(), cli.presets()
-    check(found, presets)
+    found, presets = _checked(cli)
     warnings = shared_ports(found)
     for text in warnings:
         warn(text, head="warning")
@@ -111,6 +115,27 @@ def config_validate(cli: Cli, path: Path | None) -> int:
         words = ", ".join(f"{n} {name[:-1] if n == 1 else name}" for name, n in counts.items())
         say(f"{found.path}: {words}, {'see above' if warnings else 'all good'}")
     return 0
+
+
+def _checked(cli: Cli) -> tuple[Config, Presets]:
+    """The hosts.yaml in use and the presets.
+
+    Raises:
+        ConfigError: all that is wrong with them.
+    """
+    from console.config.check import check_console, check_presets
+
+    mistakes = Mistakes()
+    found = cli.config(mistakes=mistakes)
+    presets = None
+    with mistakes.kept():
+        presets = cli.presets()
+    if presets is not None:
+        check_presets(found, presets, mistakes)
+    check_console(found, mistakes)
+    mistakes.tell()
+    assert presets is not None  # else that was told
+    return found, presets
 
 
 @config.command("init")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from console.errors import SpecopsError
+from console.errors import ConfigError, SpecopsError
 
 STYLES: Mapping[str, str] = {
     "bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36",
@@ -65,16 +65,19 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def error_document(error: SpecopsError) -> dict[str, Any]:
-    """An error as the contract shapes it."""
+    """An error as the contract shapes it; where a file has several mistakes, all of them too."""
+    told = [_told(one) for one in (error.each if isinstance(error, ConfigError) else (error,))]
+    return {"error": told[0]} | ({"errors": told} if len(told) > 1 else {})
+
+
+def _told(error: SpecopsError) -> dict[str, str]:
     from console.text import clean
 
     return {
-        "error": {
-            "code": error.code,
-            "message": clean(error.message, limit=ERROR_LIMIT),
-            "place": clean(error.place, limit=ERROR_LIMIT),
-            "hint": clean(error.hint, limit=ERROR_LIMIT),
-        }
+        "code": error.code,
+        "message": clean(error.message, limit=ERROR_LIMIT),
+        "place": clean(error.place, limit=ERROR_LIMIT),
+        "hint": clean(error.hint, limit=ERROR_LIMIT),
     }
 
 

@@ -19,7 +19,7 @@ from console.cli.output import (
     print_json,
     warn,
 )
-from console.errors import ActionFailed, SpecopsError, UsageError
+from console.errors import ActionFailed, ConfigError, SpecopsError, UsageError
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "console": ("terminal", "Open the terminal app."),
@@ -165,14 +165,26 @@ def _help_hint(error: click.ClickException) -> str:
 
 
 def _fail(argv: Sequence[str], error: SpecopsError) -> int:
-    """One clear line on stderr; with --json also the error document on stdout."""
-    from console.text import clean
-
+    """One clear line for each thing wrong on stderr; with --json the document on stdout too."""
     try:
         if "--json" in argv:
             print_json(error_document(error))
-        warn(clean(str(error), limit=ERROR_LIMIT), head="specops")
-    except OSError:  # a full disk behind stdout: the exit code is all that can be said
+    except OSError:  # a full disk behind stdout: stderr and the exit code are all there is
         lead_nowhere(sys.stdout)
-        warn(clean(str(error), limit=ERROR_LIMIT), head="specops")
+    _say(error)
     return error.exit_code
+
+
+MOST = 50
+"""Mistakes of a file that are said one by one."""
+
+
+def _say(error: SpecopsError) -> None:
+    from console.text import clean
+
+    told = error.each if isinstance(error, ConfigError) else (error,)
+    for one in told[:MOST]:
+        warn(clean(str(one), limit=ERROR_LIMIT), head="specops")
+    if len(told) > 1:
+        more = f", {len(told) - MOST} of them not shown" if len(told) > MOST else ""
+        warn(f"{len(told)} mistakes{more}", head="specops")

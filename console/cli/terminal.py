@@ -57,9 +57,10 @@ def console(cli: Cli, read_only: bool, replay: Path | None, record: Path | None)
 def _prepare(cli: Cli, read_only: bool, record: Path | None, recorders: list[Recorder]) -> Prepared:
     """Read what the console is opened over; runs in a thread of it, so nothing may be printed."""
     from console.config import shipped_hosts
+    from console.config.check import load_checked
     from console.screens.opening import Prepared
 
-    config, presets = cli.config(quiet=True), cli.presets()
+    config, presets = load_checked(shipped_hosts() if cli.demo else cli.hosts), cli.presets()
     if record is not None:
         from console.history.recording import Recorder
 

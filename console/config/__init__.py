@@ -8,7 +8,7 @@ from pathlib import Path
 from console.config.nodes import nearest, parse
 from console.config.paths import choose, config_dir, shipped_hosts, state_dir
 from console.config.schema import Config, Notify, read_config
-from console.errors import ConfigError
+from console.errors import ConfigError, Mistakes
 
 __all__ = [
     "Config",
@@ -21,13 +21,16 @@ __all__ = [
 ]
 
 
-def load(explicit: Path | None = None) -> Config:
+def load(explicit: Path | None = None, mistakes: Mistakes | None = None) -> Config:
     """The hosts.yaml in use, validated (see :func:`console.config.paths.choose` for which).
 
+    With ``mistakes`` those of keys and values are kept there, and what could be read comes back.
+
     Raises:
-        ConfigError: missing, unreadable, not YAML, or with a key or value that makes no sense;
-            ``place`` is ``file:line``.
+        ConfigError: missing, unreadable, not YAML, or with keys or values that make no sense; all
+            of them are told, each with its ``file:line:column``.
     """
+    told = mistakes or Mistakes()
     chosen = choose(explicit)
     try:
         text = chosen.path.read_bytes().decode("utf-8")
@@ -36,4 +39,7 @@ def load(explicit: Path | None = None) -> Config:
     except UnicodeDecodeError as error:
         message = f"not UTF-8 at byte {error.start}"
         raise ConfigError(message, place=str(chosen.path)) from error
-    return replace(read_config(parse(text, chosen.path)), note=chosen.note)
+    config = replace(read_config(parse(text, chosen.path, told)), note=chosen.note)
+    if mistakes is None:
+        told.tell()
+    return config

@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from console.config import load
 from console.config.presets import Presets
 from console.config.schema import Config
+from console.errors import Mistakes
 
 ANY = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
 
-def check(config: Config, presets: Presets) -> None:
-    """Refuse what a launch or the console would refuse later.
+def load_checked(explicit: Path | None = None) -> Config:
+    """The hosts.yaml in use as the console takes it: keys and theme are right as well.
 
     Raises:
-        ConfigError: with file, line and key.
+        ConfigError: all that is wrong with it.
     """
+    mistakes = Mistakes()
+    config = load(explicit, mistakes)
+    check_console(config, mistakes)
+    mistakes.tell()
+    return config
+
+
+def check_presets(config: Config, presets: Presets, mistakes: Mistakes) -> None:
+    """Keep as mistakes the presets of servers that do not exist: a launch would refuse them."""
     for server in config.servers.values():
         for kind, name in (("speculative", server.speculative), ("nccl", server.nccl)):
             if name:
-                with config.at("servers", server.name, kind):
+                with mistakes.kept(), config.at("servers", server.name, kind):
                     presets.get(kind, name)
-    with config.at():
-        if config.keys:
-            from console.keys import KeyMap  # noqa: PLC0415 - only where keys are remapped
 
+
+def check_console(config: Config, mistakes: Mistakes) -> None:
+    """Keep as mistakes what the console would refuse: its keys, its theme."""
+    if config.keys:
+        from console.keys import KeyMap  # noqa: PLC0415 - only where keys are remapped
+
+        with mistakes.kept(), config.at():
             KeyMap.make(config.keys)
-        if config.theme is not None:
-            from console.styles import check as theme  # noqa: PLC0415 - brings Textual
+    if config.theme is not None:
+        from console.styles import check as theme  # noqa: PLC0415 - brings Textual
 
+        with mistakes.kept(), config.at():
             theme(config.theme)
 
 

@@ -7,18 +7,21 @@ each value has been read by a reader that knows what it wants.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
 
-from console.errors import ConfigError
+from console.errors import ConfigError, Mistakes
 
 MAX_BYTES = 1 << 20
 """A hosts.yaml of a thousand hosts is 100 kB; larger than this is not one."""
 MAX_DEPTH = 12
+MAX_PLACES = 50_000
+"""Keys whose place is remembered: aliases of aliases make a short file endless."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -32,11 +35,15 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A YAML node with the file it stands in and the keys that lead to it."""
+    """A YAML node with the file it stands in and the keys that lead to it.
+
+    Where ``mistakes`` collects, a mistake costs only the value that it is in.
+    """
 
     raw: yaml.Node
     path: Path
     trail: tuple[str, ...] = ()
+    mistakes: Mistakes | None = field(default=None, repr=False, compare=False)
 
     @property
     def line(self) -> int:
@@ -45,13 +52,23 @@ class Node:
 
     @property
     def place(self) -> str:
-        """File and line as ``file:line``."""
-        return f"{self.path}:{self.line}"
+        """File, line and column, counted from 1, as ``file:line:column``."""
+        return f"{self.path}:{self.line}:{int(self.raw.start_mark.column) + 1}"
 
     def fail(self, message: str, hint: str = "") -> NoReturn:
         """Raise ``ConfigError`` at this node."""
         where = ".".join(self.trail)
         raise ConfigError(f"{where}: {message}" if where else message, place=self.place, hint=hint)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """What is wrong within costs no more than what is read there, if mistakes are collected."""
+        try:
+            yield
+        except ConfigError as error:
+            if self.mistakes is None:
+                raise
+            self.mistakes.add(error)
 
     # -- readers
 
@@ -64,33 +81,38 @@ class Node:
         out: dict[str, Node] = {}
         for key_node, value_node in self.raw.value:
             key = str(key_node.value) if isinstance(key_node, yaml.ScalarNode) else ""
-            child = Node(value_node, self.path, (*self.trail, key or "?"))
-            at_key = Node(key_node, self.path, (*self.trail, key or "?"))
-            if not key:
-                at_key.fail("a key must be a plain word")
-            if key in out:
-                at_key.fail("given twice", "remove one of them")
-            if len(child.trail) > MAX_DEPTH:
-                at_key.fail("nested too deep")
-            out[key] = child
+            child = self._below(value_node, key or "?")
+            at_key = self._below(key_node, key or "?")
+            with self.kept():
+                if not key:
+                    at_key.fail("a key must be a plain word")
+                if key in out:
+                    at_key.fail("given twice", "remove one of them")
+                if len(child.trail) > MAX_DEPTH:
+                    at_key.fail("nested too deep")
+                out[key] = child
         return out
 
     def known_keys(self, known: Iterable[str]) -> dict[str, Node]:
         """The entries of a mapping that may hold only these keys."""
         entries = self.mapping()
         allowed = set(known)
-        for key, node in entries.items():
-            if key not in allowed:
+        for key in [key for key in entries if key not in allowed]:
+            del entries[key]
+            with self.kept():
                 self._at_key(key).fail("unknown key", nearest(key, allowed))
-            del node
         return entries
+
+    def read(self, readers: Mapping[str, Callable[[Node], Any]]) -> dict[str, Any]:
+        """The values of a mapping that may hold only the keys that have a reader."""
+        return read_all(self.known_keys(readers), readers)
 
     def items(self) -> Iterator[Node]:
         """The items of a list."""
         if not isinstance(self.raw, yaml.SequenceNode):
             self.fail(f"expected a list, found {self._kind()}")
         for index, item in enumerate(self.raw.value):
-            yield Node(item, self.path, (*self.trail, str(index)))
+            yield self._below(item, str(index))
 
     def text(self) -> str:
         """A string; numbers and booleans are taken as they are written."""
@@ -155,25 +177,32 @@ class Node:
 
     def table(self, read: Callable[[Node], Any]) -> dict[str, Any]:
         """A mapping with every value read by the same reader."""
-        return {key: read(node) for key, node in self.mapping().items()}
+        entries = self.mapping()
+        return read_all(entries, dict.fromkeys(entries, read))
 
     def places(self) -> dict[str, str]:
-        """``file:line`` of every key below, by its trail: ``servers.one.port``."""
+        """The place of every key below, by its trail: ``servers.one.port``."""
         out: dict[str, str] = {}
-        if isinstance(self.raw, yaml.MappingNode):
-            for key_node, value_node in self.raw.value:
-                at = Node(key_node, self.path, (*self.trail, str(key_node.value)))
-                out[".".join(at.trail)] = at.place
-                out.update(Node(value_node, self.path, at.trail).places())
+        waiting = [self]
+        while waiting and len(out) < MAX_PLACES:
+            node = waiting.pop()
+            if isinstance(node.raw, yaml.MappingNode) and len(node.trail) < MAX_DEPTH:
+                for key_node, value_node in node.raw.value:
+                    at = node._below(key_node, str(key_node.value))
+                    out[".".join(at.trail)] = at.place
+                    waiting.append(node._below(value_node, at.trail[-1]))
         return out
 
     # -- helpers
+
+    def _below(self, raw: yaml.Node, key: str) -> Node:
+        return Node(raw, self.path, (*self.trail, key), self.mistakes)
 
     def _at_key(self, key: str) -> Node:
         assert isinstance(self.raw, yaml.MappingNode)
         for key_node, _ in self.raw.value:
             if key_node.value == key:
-                return Node(key_node, self.path, (*self.trail, key))
+                return self._below(key_node, key)
         return self
 
     def _is_null(self) -> bool:
@@ -187,12 +216,24 @@ class Node:
         return "nothing" if self._is_null() else f"'{self.raw.value}'"
 
 
+def read_all(
+    entries: Mapping[str, Node], readers: Mapping[str, Callable[[Node], Any]]
+) -> dict[str, Any]:
+    """The value of each entry that has a reader; one with a mistake is left out if it is kept."""
+    out: dict[str, Any] = {}
+    for key, node in entries.items():
+        if key in readers:
+            with node.kept():
+                out[key] = readers[key](node)
+    return out
+
+
 def _constructor() -> yaml.SafeLoader:
     return yaml.SafeLoader("")
 
 
-def parse(text: str, path: Path) -> Node:
-    """The root node of a YAML document.
+def parse(text: str, path: Path, mistakes: Mistakes | None = None) -> Node:
+    """The root node of a YAML document; mistakes of its readers are raised, or kept where given.
 
     Raises:
         ConfigError: not YAML, more than one document, or larger than :data:`MAX_BYTES`.
@@ -203,7 +244,7 @@ def parse(text: str, path: Path) -> Node:
         raw = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = f"{path}:{mark.line + 1}" if mark else str(path)
+        place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
         hint = "a tab cannot indent YAML" if "\\t" in str(error) else "check indent and quotes here"
         raise ConfigError(f"not YAML: {error.problem}", place=place, hint=hint) from error
     except (yaml.YAMLError, RecursionError) as error:
@@ -211,4 +252,4 @@ def parse(text: str, path: Path) -> Node:
         raise ConfigError(f"not YAML: {message}", place=str(path)) from error
     if raw is None:
         raw = yaml.MappingNode("tag:yaml.org,2002:map", [], yaml.Mark(str(path), 0, 0, 0, None, 0))
-    return Node(raw, path)
+    return Node(raw, path, mistakes=mistakes)

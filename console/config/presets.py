@@ -18,7 +18,7 @@ from console.config.nodes import Node, nearest, parse
 from console.config.paths import config_dir
 from console.config.schema import NAME, check_env_name, read_flags
 from console.config.whole import write_atomically
-from console.errors import ConfigError, UsageError
+from console.errors import ConfigError, Mistakes, UsageError
 from console.model import Preset
 
 Kind = Literal["nccl", "speculative", "server"]
@@ -124,8 +124,9 @@ def _unsettable(node: Node) -> dict[str, str | None]:
     """Variables, where null takes one away."""
     out: dict[str, str | None] = {}
     for key, value in node.mapping().items():
-        check_env_name(key, value)
-        out[key] = None if value.scalar() is None else value.text()
+        with node.kept():
+            check_env_name(key, value)
+            out[key] = None if value.scalar() is None else value.text()
     return out
 
 
@@ -144,26 +145,37 @@ def read_folder(folder: Path) -> Presets:
     """Shipped presets and those of a folder, as the files are now.
 
     Raises:
-        ConfigError: a preset file that cannot be read.
+        ConfigError: preset files that cannot be read; all of them are told.
     """
     found: dict[tuple[str, str], Preset] = {}
+    mistakes = Mistakes()
     shipped = Path(str(resources.files("console") / "data" / "presets"))
     for root, origin in ((shipped, "shipped"), (folder, "")):
         for path in sorted(root.glob("*/*.yaml")):
-            try:
-                status = path.stat()
-                stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
-                preset = _read_file(path, origin or str(path), stamp)
-            except (OSError, UnicodeDecodeError) as error:
-                raise ConfigError(str(error), place=str(path)) from error
-            found[(preset.kind, preset.name)] = preset
+            with mistakes.kept():
+                preset = _read(path, origin or str(path))
+                found[(preset.kind, preset.name)] = preset
+    mistakes.tell()
     return Presets(folder, found)
+
+
+def _read(path: Path, origin: str) -> Preset:
+    try:
+        status = path.stat()
+        stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
+        return _read_file(path, origin, stamp)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(str(error), place=str(path)) from error
 
 
 @lru_cache(maxsize=256)
 def _read_file(path: Path, origin: str, _stamp: tuple[int, ...]) -> Preset:
     """One file, kept as read until it is another: parsing all takes longer than a key may."""
-    preset = read_preset(parse(path.read_text(encoding="utf-8"), path), path.stem, origin)
+    mistakes = Mistakes()
+    root = parse(path.read_text(encoding="utf-8"), path, mistakes)
+    with mistakes.kept():
+        preset = read_preset(root, path.stem, origin)
+    mistakes.tell()
     if preset.kind != path.parent.name:
         hint = f"move it to presets/{preset.kind}/"
         raise ConfigError(f"is a {preset.kind} preset", place=str(path), hint=hint)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from console.config.nodes import Node, nearest
-from console.errors import ConfigError, UsageError
+from console.config.nodes import Node, nearest, read_all
+from console.errors import ConfigError, Mistakes, UsageError
 from console.model import Host, Outer, Runner, Server, Via
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -22,16 +22,8 @@ ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 FLAG_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 UNIT = re.compile(r"[A-Za-z0-9:_.@\\-]+\.service")
 
-HOST_DEFAULTS = {"user", "port", "connect_timeout", "python", "identity_files", "known_hosts"}
-HOST_KEYS = HOST_DEFAULTS | {
-    "address", "transport", "jump", "via", "outer", "sudo", "labels",
-}  # fmt: skip
-SERVER_KEYS = {
-    "host", "hosts", "engine", "model", "draft", "port", "bind", "speculative", "nccl", "log",
-    "runner", "args", "env", "python", "cwd", "never_ready_after",
-}  # fmt: skip
+HOST_DEFAULTS = ("user", "port", "connect_timeout", "python", "identity_files", "known_hosts")
 RUNNERS = "process, {systemd: UNIT.service} or {docker: NAME}"
-TOP_KEYS = {"defaults", "hosts", "servers", "keys", "notify", "theme"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +47,7 @@ class Config:
     theme: str | None = None
     note: str = ""
     places: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
-    """``file:line`` of each key, by its trail."""
+    """``file:line:column`` of each key, by its trail."""
 
     @contextmanager
     def at(self, *trail: str) -> Iterator[None]:
@@ -67,9 +59,12 @@ class Config:
         try:
             yield
         except (ConfigError, UsageError) as error:
-            where = ".".join(trail) or error.place
-            place = self.places.get(where, str(self.path))
-            raise ConfigError(f"{where}: {error.message}", place=place, hint=error.hint) from error
+            told = Mistakes()
+            for one in error.each if isinstance(error, ConfigError) else (error,):
+                where = ".".join(trail) or one.place
+                place = self.places.get(where, str(self.path))
+                told.add(ConfigError(f"{where}: {one.message}", place=place, hint=one.hint))
+            told.tell()
 
     def host(self, name: str) -> Host:
         """The host of that name, or ``UsageError`` with the nearest one."""
@@ -93,64 +88,52 @@ class Config:
 
 
 def read_config(root: Node) -> Config:
-    """The whole file."""
-    top = root.known_keys(TOP_KEYS)
-    defaults = _host_defaults(top["defaults"]) if "defaults" in top else {}
-    host_nodes = _named(top.get("hosts"))
-    hosts = {name: _host(name, node, defaults) for name, node in host_nodes.items()}
-    for name, node in host_nodes.items():
-        _check_references(node, hosts[name], hosts)
-    servers = {
-        name: _server(name, node, hosts) for name, node in _named(top.get("servers")).items()
-    }
+    """The whole file; where the root's mistakes are kept, what of it can be read."""
+    top = root.read(
+        {
+            "defaults": lambda node: node.read({key: HOST[key] for key in HOST_DEFAULTS}),
+            "hosts": _named,
+            "servers": _named,
+            "keys": lambda node: node.table(Node.text),
+            "notify": lambda node: Notify(**node.read(NOTIFY)),
+            "theme": Node.text,
+        }
+    )
+    hosts: dict[str, Node] = top.get("hosts", {})
+    servers: dict[str, Node] = top.get("servers", {})
+    defaults = top.get("defaults", {})
+    read = read_all(hosts, dict.fromkeys(hosts, lambda node: _host(node, defaults)))
+    for name, host in read.items():
+        with root.kept():
+            _check_references(hosts[name], host, hosts, read)
     return Config(
         path=root.path,
-        hosts=hosts,
-        servers=servers,
-        keys=top["keys"].table(Node.text) if "keys" in top else {},
-        notify=_notify(top["notify"]) if "notify" in top else Notify(),
-        theme=top["theme"].text() if "theme" in top else None,
+        hosts=read,
+        servers=read_all(servers, dict.fromkeys(servers, lambda node: _server(node, hosts))),
+        keys=top.get("keys", {}),
+        notify=top.get("notify", Notify()),
+        theme=top.get("theme"),
         places=root.places(),
     )
 
 
-def _named(node: Node | None) -> dict[str, Node]:
-    entries = node.mapping() if node else {}
-    for name, entry in entries.items():
-        if not NAME.fullmatch(name):
+def _named(node: Node) -> dict[str, Node]:
+    def named(entry: Node) -> Node:
+        if not NAME.fullmatch(entry.trail[-1]):
             entry.fail("a name is letters, digits, '.', '_' and '-'")
-    return entries
+        return entry
+
+    return node.table(named)
 
 
-def _host_defaults(node: Node) -> dict[str, Any]:
-    return _host_values(node.known_keys(HOST_DEFAULTS))
-
-
-def _host_values(entries: Mapping[str, Node]) -> dict[str, Any]:
-    """The plain values of a host; what needs other hosts is checked later."""
-    readers: dict[str, Any] = {
-        "address": _address,
-        "transport": lambda n: n.choice(("ssh", "openssh", "local")),
-        "user": lambda n: _match(n, USER, "a user name"),
-        "port": lambda n: n.integer(1, 65535),
-        "connect_timeout": Node.seconds,
-        "python": Node.text,
-        "jump": Node.text,
-        "identity_files": lambda n: tuple(str(Path(t).expanduser()) for t in n.texts()),
-        "known_hosts": lambda n: str(Path(n.text()).expanduser()),
-        "via": _via,
-        "outer": _outer,
-        "sudo": Node.boolean,
-        "labels": Node.texts,
-    }
-    return {key: readers[key](node) for key, node in entries.items()}
-
-
-def _host(name: str, node: Node, defaults: Mapping[str, Any]) -> Host:
-    values = {**defaults, **_host_values(node.known_keys(HOST_KEYS))}
+def _host(node: Node, defaults: Mapping[str, Any]) -> Host:
+    own = node.read(HOST)
+    values = {**defaults, **own}
+    if len(own) < len(node.mapping()):  # a mistake that is said already may be the missing one
+        return Host(name=node.trail[-1], **values)
     if values.get("transport", "ssh") != "local" and not values.get("address"):
         node.fail("has no address", "address: a host name or IP address, or transport: local")
-    return Host(name=name, **values)
+    return Host(name=node.trail[-1], **values)
 
 
 def _match(node: Node, pattern: re.Pattern[str], what: str) -> str:
@@ -195,55 +178,59 @@ def _outer(node: Node) -> Outer:
     )
 
 
-def _check_references(node: Node, host: Host, hosts: Mapping[str, Host]) -> None:
+def _check_references(
+    node: Node, host: Host, names: Mapping[str, Node], hosts: Mapping[str, Host]
+) -> None:
+    """``names`` are all hosts of the file, ``hosts`` those that could be read."""
     entries = node.mapping()
-    if host.outer and host.outer.host not in hosts:
-        outer = entries["outer"]
-        outer.fail(f"no host '{host.outer.host}'", nearest(host.outer.host, hosts))
-    if host.jump and host.jump not in hosts:
-        entries["jump"].fail(f"no host '{host.jump}'", nearest(host.jump, hosts))
+    if host.outer and host.outer.host not in names:
+        with node.kept():
+            outer = entries["outer"]
+            outer.fail(f"no host '{host.outer.host}'", nearest(host.outer.host, names))
+    if host.jump and host.jump not in names:
+        entries["jump"].fail(f"no host '{host.jump}'", nearest(host.jump, names))
     seen, at = {host.name}, host.jump
-    while at:
-        if at in seen:
-            entries["jump"].fail("jumps in a circle")
+    while at and at not in seen:
         seen.add(at)
         at = hosts[at].jump if at in hosts else None
+    if at == host.name == min(seen):  # said once, not of each host in it
+        entries["jump"].fail("jumps in a circle")
 
 
-def _server(name: str, node: Node, hosts: Mapping[str, Host]) -> Server:
-    entries = node.known_keys(SERVER_KEYS)
-    where = entries["hosts"].texts() if "hosts" in entries else ()
-    if "host" not in entries and not where:
-        node.fail("names no host", "host: NAME")
-    host = entries["host"].text() if "host" in entries else where[0]
-    if where and (host != where[0] or len(set(where)) < len(where)):
-        entries["hosts"].fail("are not its hosts, node 0 first", "each host once; leave host out")
-    for one in (host, *where):
-        if one not in hosts:
-            entry = entries.get("host") or entries["hosts"]
-            entry.fail(f"no host '{one}'", nearest(one, hosts))
-    readers: dict[str, Any] = {
-        "engine": lambda n: n.choice(("bundled", "sglang", "vllm")),
-        "model": Node.text,
-        "draft": Node.text,
-        "port": lambda n: n.integer(1, 65535),
-        "bind": _address,
-        "speculative": Node.text,
-        "nccl": Node.text,
-        "runner": _runner,
-        "args": read_flags,
-        "env": read_env,
-        "python": Node.text,
-        "cwd": Node.text,
-        "never_ready_after": Node.seconds,
-    }
-    values = {key: readers[key](value) for key, value in entries.items() if key in readers}
-    if "log" in entries:
-        values["log"], values["logs"] = _logs(entries["log"])
-    server = Server(name=name, host=host, hosts=where, **values)
-    if server.engine != "bundled" and not server.model and server.runner.kind == "process":
+def _server(node: Node, hosts: Mapping[str, Node]) -> Server:
+    given = node.known_keys({*OTHERS, *SERVER})
+    values = read_all(given, SERVER)
+    if "log" in given:
+        with node.kept():
+            values["log"], values["logs"] = _logs(given["log"])
+    where: tuple[str, ...] = ()
+    with node.kept():
+        where = _where(node, given, hosts)
+    server = Server(
+        name=node.trail[-1], host=next(iter(where), ""),
+        hosts=where if "hosts" in given else (), **values,
+    )  # fmt: skip
+    known = len(values.keys() & SERVER.keys()) == len(node.mapping().keys() - OTHERS)
+    wants_model = server.engine != "bundled" and server.runner.kind == "process"
+    if known and wants_model and not server.model:
         node.fail("names no model", "model: a path on the host")
-    return server if where else replace(server, hosts=())
+    return server
+
+
+def _where(node: Node, given: Mapping[str, Node], hosts: Mapping[str, Node]) -> tuple[str, ...]:
+    """The hosts that a server runs on, node 0 first."""
+    where = given["hosts"].texts() if "hosts" in given else ()
+    if "host" not in given and not where:
+        node.fail("names no host", "host: NAME")
+    host = given["host"].text() if "host" in given else where[0]
+    if where and (host != where[0] or len(set(where)) < len(where)):
+        given["hosts"].fail("are not its hosts, node 0 first", "each host once; leave host out")
+    for one in where or (host,):
+        if one not in hosts:
+            entry = given.get("host") or given["hosts"]
+            with node.kept():
+                entry.fail(f"no host '{one}'", nearest(one, hosts))
+    return where or (host,)
 
 
 def _logs(node: Node) -> tuple[str | None, tuple[str, ...]]:
@@ -260,12 +247,14 @@ def read_flags(node: Node) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for key, value in node.mapping().items():
         flag = key.removeprefix("--").replace("_", "-")
-        if not FLAG_NAME.fullmatch(flag):
-            value.fail("is not a flag name", "a flag without its dashes, like mem-fraction-static")
-        if flag in out:
-            value.fail("given twice", "remove one of them")
-        plain = not hasattr(value.raw, "value") or isinstance(value.raw.value, str)
-        out[flag] = _printable(value, value.scalar()) if plain else value.texts()
+        with node.kept():
+            if not FLAG_NAME.fullmatch(flag):
+                hint = "a flag without its dashes, like mem-fraction-static"
+                value.fail("is not a flag name", hint)
+            if flag in out:
+                value.fail("given twice", "remove one of them")
+            plain = not hasattr(value.raw, "value") or isinstance(value.raw.value, str)
+            out[flag] = _printable(value, value.scalar()) if plain else value.texts()
     return out
 
 
@@ -277,8 +266,9 @@ def read_env(node: Node) -> dict[str, str]:
     """Variables of a server's environment. ``secret:NAME`` is resolved at launch."""
     out: dict[str, str] = {}
     for key, value in node.mapping().items():
-        check_env_name(key, value)
-        out[key] = value.text()
+        with node.kept():
+            check_env_name(key, value)
+            out[key] = value.text()
     return out
 
 
@@ -316,10 +306,41 @@ def _runner(node: Node) -> Runner:
     return Runner("systemd", unit=unit, user_unit="user" in entries and entries["user"].boolean())
 
 
-def _notify(node: Node) -> Notify:
-    entries = node.known_keys({"bell", "osc9", "command"})
-    return Notify(
-        bell=entries["bell"].boolean() if "bell" in entries else True,
-        osc9=entries["osc9"].boolean() if "osc9" in entries else True,
-        command=entries["command"].texts() if "command" in entries else (),
-    )
+Readers = Mapping[str, Callable[[Node], Any]]
+
+HOST: Readers = {
+    "address": _address,
+    "transport": lambda node: node.choice(("ssh", "openssh", "local")),
+    "user": lambda node: _match(node, USER, "a user name"),
+    "port": lambda node: node.integer(1, 65535),
+    "connect_timeout": Node.seconds,
+    "python": Node.text,
+    "jump": Node.text,
+    "identity_files": lambda node: tuple(str(Path(t).expanduser()) for t in node.texts()),
+    "known_hosts": lambda node: str(Path(node.text()).expanduser()),
+    "via": _via,
+    "outer": _outer,
+    "sudo": Node.boolean,
+    "labels": Node.texts,
+}
+"""The keys of a host. What needs other hosts is checked when all are read."""
+
+SERVER: Readers = {
+    "engine": lambda node: node.choice(("bundled", "sglang", "vllm")),
+    "model": Node.text,
+    "draft": Node.text,
+    "port": lambda node: node.integer(1, 65535),
+    "bind": _address,
+    "speculative": Node.text,
+    "nccl": Node.text,
+    "runner": _runner,
+    "args": read_flags,
+    "env": read_env,
+    "python": Node.text,
+    "cwd": Node.text,
+    "never_ready_after": Node.seconds,
+}
+OTHERS = {"host", "hosts", "log"}
+"""The keys of a server; the others need more than their own node."""
+
+NOTIFY: Readers = {"bell": Node.boolean, "osc9": Node.boolean, "command": Node.texts}

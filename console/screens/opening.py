@@ -143,6 +143,7 @@ class Beginning:
         await fetch(LATER)
         with suppress(SpecopsError):  # said where they are asked for
             await asyncio.to_thread(self._app.presets)
+            self._app.reloading.warn_of_presets()
         self._app.connect(opener)
 
     def _move_in(self, prepared: Prepared) -> None:

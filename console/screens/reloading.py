@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from console.errors import SpecopsError
+from console.errors import ConfigError, Mistakes
 from console.model import HostState, HostView
+from console.notices import Notice
 from widgets.bars import counted
+from widgets.words import safe
 
 if TYPE_CHECKING:
     from console.app import SpecopsApp
@@ -62,15 +65,42 @@ class Reloading:
         self._reload(path)
         self._seen = self._stamp()
 
+    def warn_of_presets(self) -> None:
+        """Say which servers name a preset that there is not; a launch of them is refused.
+
+        Raises:
+            ConfigError: the presets cannot be read.
+        """
+        from console.config.check import check_presets  # noqa: PLC0415 - after the first frame
+
+        mistakes = Mistakes()
+        check_presets(self._app.config, self._app.presets(), mistakes)
+        for one in mistakes:
+            self._app.say(str(one), "warn")
+
+    def _refuse(self, error: ConfigError) -> None:
+        """Say what is wrong: the first on the line, all in the history, the first on top."""
+        app, count = self._app, len(error.each)
+        if count > 1:
+            for one in reversed(error.each):
+                app.notices.add(Notice(app.now(), safe(str(one)), "bad"))
+            app.say(f"hosts.yaml not taken over, {count} mistakes (n lists them): "
+                    f"{error.each[0]}", "bad")  # fmt: skip
+        else:
+            app.say(f"hosts.yaml not taken over: {error}", "bad")
+
     def _reload(self, path: Path | None = None) -> None:
-        from console.config import load  # noqa: PLC0415 - only when the file was edited
+        # Only when the file was edited.
+        from console.config.check import load_checked  # noqa: PLC0415
 
         app = self._app
         try:
-            config = load(path or app.config.path)
+            config = load_checked(path or app.config.path)
             app.configure(config)
-        except SpecopsError as error:
-            app.say(f"hosts.yaml not taken over: {error}", "bad")
+        except ConfigError as error:
+            self._refuse(error)
             return
         counts = (counted(len(config.hosts), "host"), counted(len(config.servers), "server"))
         app.say(f"hosts.yaml taken over: {', '.join(counts)}", "ok")
+        with suppress(ConfigError):  # said where presets are asked for
+            self.warn_of_presets()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import stat
+from pathlib import Path
 
 import pytest
 
 from tests.functional.cli.conftest import Command
+
+DATA = Path(__file__).parents[2] / "data"
 
 
 def test_init_writes_a_file_that_is_valid_and_never_over_one(specops: Command) -> None:
@@ -46,15 +49,52 @@ def test_an_unknown_preset_and_a_slip_name_the_likely_word(specops: Command) -> 
                   "  one: {host: here, engine: bundled, speculative: eagle3-3stp}\n")  # fmt: skip
     error = specops("config", "validate", "--json")
     assert error.code == 2
-    assert error.json["error"]["place"].endswith("hosts.yaml:4")
+    assert error.json["error"]["place"].endswith("hosts.yaml:4:38")
     assert "servers.one.speculative" in error.json["error"]["message"]
     assert "eagle3-3step" in error.json["error"]["hint"]
     specops.write(
         "hosts:\n  here: {transport: local}\nservers:\n  one: {host: here, engin: sglang}\n"
     )
     error = specops("config", "validate", "--json")
-    assert error.json["error"]["place"].endswith("hosts.yaml:4")
+    assert error.json["error"]["place"].endswith("hosts.yaml:4:21")
     assert "engine" in error.json["error"]["hint"]
+
+
+SEVERAL = sorted((DATA / "config/several").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("case", SEVERAL, ids=lambda path: path.stem)
+def test_all_mistakes_of_a_file_are_told_each_with_its_place(case: Path, specops: Command) -> None:
+    """The first lines of a case are its mistakes: line and column, then texts of the error."""
+    specops.write(case.read_text())
+    wanted = [row[3:].split(" | ") for row in case.read_text().splitlines() if row[:2] == "#!"]
+    ran = specops("config", "validate")
+    *told, count = ran.err.splitlines()
+    assert ran.code == 2
+    assert ran.out == ""
+    assert len(told) == len(wanted), ran.err
+    assert count == f"specops: {len(wanted)} mistakes"
+    for row, (place_and_text, *parts) in zip(told, wanted, strict=True):
+        assert row.startswith("specops: ")
+        assert f"hosts.yaml:{place_and_text}" in row
+        for part in parts:
+            assert part in row
+    document = specops("config", "validate", "--json").json
+    assert document["error"] == document["errors"][0]
+    assert len(document["errors"]) == len(wanted)
+    assert all(one["message"] for one in document["errors"])
+
+
+def test_a_broken_preset_does_not_hide_a_mistake_of_hosts_yaml(specops: Command) -> None:
+    specops.write("hosts:\n  here: {transprot: local}\n")
+    folder = specops.folder / "presets" / "nccl"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text("kind: nccl\ndescription: x\nflaggs: {}\nevn: {}\n")
+    ran = specops("config", "validate", str(specops.hosts))
+    assert ran.code == 2
+    assert "hosts.yaml:2:10: hosts.here.transprot" in ran.err
+    assert "mine.yaml:3:1: flaggs" in ran.err
+    assert "mine.yaml:4:1: evn" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -72,7 +112,7 @@ def test_what_the_console_would_refuse_is_refused_with_its_line(
     specops.write(f"{text}\nhosts:\n  here: {{transport: local}}\n")
     ran = specops("config", "validate")
     assert ran.code == 2
-    assert f"hosts.yaml:{line}: " in ran.err
+    assert f"hosts.yaml:{line}:" in ran.err
     for part in parts:
         assert part in ran.err
 
@@ -99,7 +139,7 @@ def test_two_servers_on_one_port_of_a_host_are_warned_of(specops: Command) -> No
         specops.write(hosts + one + server.format(name, host, port, bind))
         ran = specops("config", "validate", "--json")
         assert ran.code == 0
-        told = any("hosts.yaml:4: two and one both use port 1234 of a" in text
+        told = any("hosts.yaml:4:" in text and "two and one both use port 1234 of a" in text
                    for text in ran.json["warnings"])  # fmt: skip
         assert told is warned, (name, host, port, bind)
 

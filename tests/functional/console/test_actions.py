@@ -43,7 +43,7 @@ def test_every_action_has_a_method_on_every_screen_that_has_it() -> None:
 
 def test_no_key_means_two_things_on_a_screen() -> None:
     keys = KeyMap.make()
-    assert [clash for scope in SCREENS if (clash := keys.clash(scope))] == []
+    assert keys.clashes() == {}
 
 
 def test_upper_case_changes_and_lower_case_looks() -> None:

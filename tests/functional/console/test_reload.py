@@ -44,17 +44,31 @@ async def test_edits_of_hosts_yaml(tmp_path: Path) -> None:
         edited(GOOD + "keys: {open: j}\n", 30.0)
         await settle(pilot)
         # Not from the screen: where its line is cut depends on how long the file's name is.
-        assert "hosts.yaml:5: keys.open: key j is both" in app.notices.all[-1].text
+        assert "hosts.yaml:5:8: keys.open: key j is both" in app.notices.all[-1].text
         former = app.keys
         edited(GOOD + "keys: {open: x}\ntheme: lihgt\n", 35.0)
-        assert "hosts.yaml:6: theme: no theme 'lihgt'" in app.notices.all[-1].text
+        assert "hosts.yaml:6:1: theme: no theme 'lihgt'" in app.notices.all[-1].text
         assert app.keys == former, "half of it is not taken over either"
-        edited(GOOD + "keys: {open: x}\ntheme: light\n", 40.0)
+        edited(GOOD + "keys: {frob: x}\ntheme: lihgt\nthem: dark\n", 37.0)
+        await settle(pilot)
+        assert "3 mistakes (n lists them)" in text(app)
+        await pilot.press("n")
+        await wait_for(pilot, lambda: "what happened" in text(app), "the history")
+        for told in ("5:8: keys.frob", "6:1: theme: no theme", "7:1: them: unknown key"):
+            assert any(told in notice.text for notice in app.notices.all)
+            assert told.split()[1] in text(app)  # the line may be cut anywhere
+        await pilot.press("escape")
+        unknown = "  k99: {host: ct129, model: /m, port: 8001, nccl: pcie}\n"
+        edited(GOOD + unknown, 39.5)
+        await settle(pilot)
+        assert "k99" in app.config.servers, "the preset is wanted by a launch, not by the console"
+        assert "servers.k99.nccl: no nccl preset 'pcie'" in app.notices.all[-1].text
+        edited(GOOD + "keys: {open: x}\ntheme: light\n", 42.0)
         await settle(pilot)
         assert app.theme == "specops-light"
         await pilot.press("4")
         await pilot.pause()
-        edited(GOOD + "  k99: {host: ct129, model: /m, port: 8001}\n", 41.0)
+        edited(GOOD + "  k99: {host: ct129, model: /m, port: 8001}\n", 43.0)
         assert "k99" not in app.config.servers  # looked less than two seconds ago
 
 

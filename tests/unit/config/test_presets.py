@@ -83,7 +83,7 @@ def test_a_broken_preset_names_file_and_line(tmp_path: Path) -> None:
     path.write_text("kind: nccl\ndescription: d\nenvv: {A: b}\n")
     with pytest.raises(ConfigError, match="did you mean 'env'") as caught:
         load_presets(tmp_path / "hosts.yaml")
-    assert caught.value.place == f"{path}:3"
+    assert caught.value.place == f"{path}:3:1"
     path.write_text("kind: speculative\ndescription: d\n")
     with pytest.raises(ConfigError, match="presets/speculative"):
         load_presets(tmp_path / "hosts.yaml")
