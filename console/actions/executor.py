@@ -1,8 +1,9 @@
 """Carry out a plan: step by step, recorded before and after, stopped at the first failed check.
 
 Each step is written down twice before it is done: in the audit file on this machine and in the
-plan's journal on the host. So whatever ends the console, the link or the agent, the host knows
-what was intended and what was done, and ``resume`` finishes it from anywhere.
+plan's journal on the host, of which every other node of its server has a copy. So whatever ends
+the console, the link, the agent or a node, a host knows what was intended and what was done, and
+``resume`` finishes it from anywhere.
 
 What a step does is a handler in a table by :class:`StepKind`; rooms add theirs::
 
@@ -56,6 +57,7 @@ class Executor:
         self.read_only = read_only or remote.hello.read_only
         self.say = say
         self.recheck = recheck
+        self._copies: list[Remote] = []
 
     async def execute(
         self,
@@ -84,6 +86,7 @@ class Executor:
             if changes and self.recheck is not None and (reason := await self.recheck(plan)):
                 self.audit.write("refused", plan=plan.id, host=plan.host, detail=reason)
                 raise Refused(reason, place=plan.host, hint="look again; nothing was changed")
+            self._copies = held[1:]
             self._close_earlier(plan)
             await self._note(plan, "plan", {"plan": plan_to_journal(plan)}, plan_to_json(plan))
             results = dict(done or {})
@@ -149,7 +152,7 @@ class Executor:
             self.audit.write(event, plan=plan.id, host=step.host, **result_to_json(result))
         try:
             entry = {"event": "result", "time": time.time(), **_result_entry(result)}
-            await self.remote.journal(plan.id, entry)
+            await self._journal(plan.id, entry)
         except SpecopsError as error:
             return _with_detail(result, f"not in the host's journal: {error.message}")
         return result
@@ -186,7 +189,24 @@ class Executor:
         """Write an event here and on the host; both must be down before anything is done."""
         self.audit.write(event, plan=plan.id, host=plan.host, detail=here)
         entry = {"format": 1, "event": event, "time": time.time(), "by": self.audit.user}
-        await self.remote.journal(plan.id, {**entry, **host_side})
+        await self._journal(plan.id, {**entry, **host_side})
+
+    async def _journal(self, plan_id: str, entry: Mapping[str, Any]) -> None:
+        """Write to the plan's own host, then a copy to its other nodes: any of them may be lost.
+
+        One that does not take it gets no more: its copy ends there, and is behind the others'.
+        """
+        await self.remote.journal(plan_id, entry)
+        copied = await asyncio.gather(
+            *(remote.journal(plan_id, entry) for remote in self._copies), return_exceptions=True
+        )
+        for remote, answer in zip(tuple(self._copies), copied, strict=True):
+            if isinstance(answer, SpecopsError):
+                self._copies.remove(remote)
+                host, detail = remote.host.name, str(answer)
+                self.audit.write("not-copied", plan=plan_id, host=host, detail=detail)
+            elif isinstance(answer, BaseException):
+                raise answer
 
     async def _end(self, plan: Plan, results: Mapping[int, StepResult]) -> None:
         bad = [r for r in results.values() if r.outcome in ("failed", "refused")]
@@ -195,7 +215,7 @@ class Executor:
             await self._note(plan, "end", {"outcome": outcome}, {"outcome": outcome})
             if outcome == "ok" and plan.undoes is not None:  # nobody is to resume what was undone
                 entry = {"format": 1, "event": "end", "time": time.time(), "by": self.audit.user}
-                await self.remote.journal(plan.undoes, {**entry, "outcome": "undone"})
+                await self._journal(plan.undoes, {**entry, "outcome": "undone"})
         except SpecopsError:  # a lost link, a full disk: the journal stays open for resume
             self.audit.write("unfinished", plan=plan.id, host=plan.host)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from console.actions.codec import decode
 from console.actions.plan import plan_from_journal
-from console.errors import ActionFailed, UsageError
+from console.errors import ActionFailed, HostError, UsageError
 from console.model import Plan, Step, StepKind, StepResult
 from console.remote import Remote
 
@@ -24,6 +24,7 @@ class PlanRecord:
 
     ``done`` are the results of steps that need not be repeated; ``in_doubt`` is the step that was
     begun and never ended. ``started_at`` is the host-side entry's time, seconds since 1970.
+    ``entries`` is the journal's length: of the copies on several hosts the longest is the latest.
     """
 
     plan: Plan
@@ -32,6 +33,7 @@ class PlanRecord:
     outcome: str
     done: Mapping[int, StepResult] = field(default_factory=dict)
     in_doubt: int | None = None
+    entries: int = 0
 
     @property
     def begun(self) -> tuple[Step, ...]:
@@ -73,7 +75,8 @@ def read_record(entries: Sequence[Mapping[str, Any]]) -> PlanRecord:
                 done[result.step] = result
         elif event == "end":
             outcome = str(entry.get("outcome"))
-    return PlanRecord(plan, str(first.get("by", "")), float(first["time"]), outcome, done, begun)
+    by, at, length = str(first.get("by", "")), float(first["time"]), len(entries)
+    return PlanRecord(plan, by, at, outcome, done, begun, length)
 
 
 async def plan_records(remote: Remote) -> list[PlanRecord]:
@@ -106,10 +109,14 @@ async def find(remote: Remote, plan_id: str) -> PlanRecord:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A server's newest plan that has no end: another console is at it, or was ended in it."""
+    """A server's newest plan that has no end: another console is at it, or was ended in it.
+
+    ``told_by`` is the host whose copy of the journal says so, where the plan's own is not reached.
+    """
 
     record: PlanRecord
     under_way: bool
+    told_by: str = ""
 
     @property
     def starts(self) -> bool:
@@ -124,24 +131,47 @@ class Unfinished:
         at = self.record.in_doubt if self.record.in_doubt is not None else done
         kind = plan.steps[min(at, len(plan.steps) - 1)].kind.value
         where = f"step {min(at + 1, len(plan.steps))} of {len(plan.steps)} ({kind})"
+        if self.told_by:  # its own host may know more
+            where += f", as {self.told_by} remembers it"
         if self.under_way:
             return f"plan {plan.id} is under way, {where}"
         ways = f"specops resume {plan.id} finishes it, specops undo {plan.id} takes it back"
+        if self.told_by:
+            ways += f", once {plan.host} is reached again"
         return f"plan {plan.id} was interrupted in {where}: {ways}"
 
 
-async def unfinished(remote: Remote, server: str) -> Unfinished | None:
+async def unfinished(remotes: Sequence[Remote], server: str) -> Unfinished | None:
     """The newest plan of a server, if it was neither finished nor followed by another.
 
+    ``remotes`` are the hosts of its nodes that are reached: each has the plan's journal, and what
+    one of them says may be the last word of a link that is just lost.
+
     Raises:
-        HostError: the link is lost.
+        HostError: no link is left.
     """
-    mine = (r for r in await plan_records(remote) if r.plan.server == server)
-    newest = next(mine, None)
-    if newest is None or newest.outcome != "interrupted":
+    known: list[tuple[PlanRecord, Remote]] = []
+    answered: set[str] = set()
+    lost: HostError | None = None
+    for remote in remotes:
+        try:
+            records = await plan_records(remote)
+        except HostError as error:
+            lost = error
+            continue
+        answered.add(remote.host.name)
+        known += [(record, remote) for record in records if record.plan.server == server]
+    if not answered and lost is not None:
+        raise lost
+    if not known:
+        return None
+    newest, remote = max(known, key=lambda one: (one[0].started_at, one[0].entries))
+    if newest.outcome != "interrupted":
         return None
     owner = await remote.lock_owner()
-    return Unfinished(newest, owner is not None and newest.plan.id in owner)
+    under_way = owner is not None and newest.plan.id in owner
+    own = newest.plan.host in answered
+    return Unfinished(newest, under_way, "" if own else remote.host.name)
 
 
 def to_resume(record: PlanRecord) -> PlanRecord:

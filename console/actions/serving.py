@@ -31,7 +31,6 @@ from console.runners.settings import REFERENCE
 from console.runners.systemd import systemctl
 from console.text import clean
 from console.watch import probe
-from console.watch.attribution import find
 from console.watch.group import watcher_of
 from console.watch.watching import Watched
 from console.zombies.family import Scope
@@ -102,9 +101,6 @@ class Serving:
         With ``params["alive_s"]``: only until it has been seen alive for so long.
         """
         server = self.servers[str(step.params["server"])]
-        if (newer := await superseded(server, step, context)) is not None:
-            said = f"superseded by run {newer}, which is not of this plan"
-            return Outcome("failed", said, {"exit_code": 6})
         watcher = watcher_of(server, context.remotes, self.tell)
         alive_s = step.params.get("alive_s")
         try:
@@ -119,18 +115,6 @@ class Serving:
         finally:
             await watcher.close()
         return watch_outcome(watched)
-
-
-async def superseded(server: Server, step: Step, context: Context) -> str | None:
-    """The later run that lives in place of the one to be watched, where a plan is resumed late."""
-    done = {result.data.get("run_id") for result in context.results.values()}
-    mine = {step.params.get("run_id"), *done} - {None}
-    runs = await context.remote.runs()
-    found = find(server, runs, await context.remote.snapshot())
-    if not found.alive or found.run is None or found.run.run_id in mine:
-        return None
-    own = [run.launched_at for run in runs if run.run_id in mine]
-    return found.run.run_id if own and found.run.launched_at > max(own) else None
 
 
 def watch_outcome(watched: Watched) -> Outcome:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,9 +15,10 @@ from console.cli.report import report
 from console.errors import HostError, Refused, UsageError, worst
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from console.actions.journal import PlanRecord
+    from console.cli.common import Answer
     from console.config import Config
     from console.model import Host, Plan, Run, StepResult
     from console.remote import Remote
@@ -46,8 +47,9 @@ def runs(cli: Cli, names: tuple[str, ...], last: int) -> int:
     config = cli.config()
     answers = run_async(ask(config, cli.select(config, names), _remember))
     hosts: list[dict[str, Any]] = []
+    latest = _latest(answers)
     for answer in answers:
-        memory = answer.value
+        memory = answer.value and _own(answer.host.name, answer.value, latest)
         hosts.append(
             {
                 "name": answer.host.name,
@@ -62,6 +64,25 @@ def runs(cli: Cli, names: tuple[str, ...], last: int) -> int:
     if cli.json:
         print_json({"hosts": hosts})
     return worst([3 for answer in answers if answer.error])
+
+
+def _latest(answers: Sequence[Answer[Memory]]) -> dict[str, tuple[str, PlanRecord]]:
+    """Each plan's fullest journal and the host that is to tell it: its own, where that knows it."""
+    found: dict[str, tuple[str, PlanRecord]] = {}
+    for answer in answers:
+        for record in answer.value.plans if answer.value is not None else ():
+            name, known = found.get(record.plan.id, (answer.host.name, record))
+            if answer.host.name == record.plan.host:
+                name = answer.host.name
+            fuller = record if record.entries > known.entries else known
+            found[record.plan.id] = (name, fuller)
+    return found
+
+
+def _own(name: str, memory: Memory, latest: Mapping[str, tuple[str, PlanRecord]]) -> Memory:
+    """Without the plans of which it has only a copy that another host's journal is ahead of."""
+    told = (latest[record.plan.id] for record in memory.plans)
+    return replace(memory, plans=tuple(record for teller, record in told if teller == name))
 
 
 async def _remember(remote: Remote) -> Memory:
@@ -182,7 +203,7 @@ def undo(cli: Cli, plan: str, name: str | None, dry_run: bool, yes: bool) -> int
 
 
 async def holder(cli: Cli, config: Config, plan_id: str, name: str | None) -> Host:
-    """The host whose journals hold the plan.
+    """The host whose journal holds the plan, the fullest of them where its nodes have copies.
 
     Raises:
         UsageError: no host knows it.
@@ -191,13 +212,18 @@ async def holder(cli: Cli, config: Config, plan_id: str, name: str | None) -> Ho
     if name is not None:
         return config.host(name)
 
-    async def known(remote: Remote) -> tuple[str, ...]:
-        return tuple(await remote.journals())
+    from console.actions.journal import plan_records
+
+    async def known(remote: Remote) -> tuple[bool, int, bool]:
+        mine = [rows for name, rows in (await remote.journals()).items() if name == plan_id]
+        records = [r for r in await plan_records(remote) if r.plan.id == plan_id]
+        own = any(record.plan.host == remote.host.name for record in records)
+        return bool(mine), sum(map(len, mine)), own
 
     answers = await ask(config, cli.select(config, ()), known)
-    for answer in answers:
-        if answer.value is not None and plan_id in answer.value:
-            return answer.host
+    having = [answer for answer in answers if answer.value is not None and answer.value[0]]
+    if having:  # the latest of its copies; of equal ones the plan's own host
+        return max(having, key=lambda answer: answer.value or (False, 0, False)).host
     lost = [answer for answer in answers if answer.error is not None]
     if lost:
         names = ", ".join(answer.host.name for answer in lost)
@@ -209,7 +235,7 @@ async def _again(
     cli: Cli, plan_id: str, name: str | None, *, dry_run: bool, yes: bool, undo: bool
 ) -> int:
     from console.actions.audit import AuditLog
-    from console.actions.journal import PlanRecord, find, to_resume
+    from console.actions.journal import PlanRecord, find
     from console.planning.planner import Planner
 
     config = cli.config()
@@ -220,13 +246,19 @@ async def _again(
         server = config.servers.get(record.plan.server or "")
         every = (*(step.host for step in record.plan.steps), *(server.nodes if server else ()))
         names = [name for name in every if name != host.name]
-        others = await stack.enter_async_context(connected_all(config, names, read_only=dry_run))
+        try:
+            others = await stack.enter_async_context(
+                connected_all(config, names, read_only=dry_run)
+            )
+        except HostError as error:
+            error.hint = _needs(error, record, host)
+            raise
+        planner = Planner(remote, config, cli.presets(), AuditLog().user, others)
         if undo:
-            planner = Planner(remote, config, cli.presets(), AuditLog().user, others)
             back = await planner.undo(plan_id)
             record = PlanRecord(back, record.by, record.started_at, "interrupted")
         else:
-            record = to_resume(record)
+            record = await planner.resume(plan_id)
         _only_here(record.plan, host, config)
         if not cli.json:
             _say_plan(record)
@@ -236,6 +268,14 @@ async def _again(
             return 1
         confirm(f"{'Undo' if undo else 'Resume'} {plan_id} on {host.name}?", yes=yes)
         return await _carry_out(cli, config, remote, others, record)
+
+
+def _needs(error: HostError, record: PlanRecord, host: Host) -> str:
+    """What can be done where another host of the plan is not reached."""
+    plan = record.plan
+    said = f"plan {plan.id}, of which {host.name} has the journal, needs it: nothing was changed"
+    stop = f"specops stop {plan.server} ends what runs on its other hosts" if plan.server else ""
+    return "; ".join(filter(None, (error.hint, said, stop)))
 
 
 def _only_here(plan: Plan, host: Host, config: Config) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from console.actions.containers import need_image
-from console.actions.journal import find, plan_undo
+from console.actions.journal import PlanRecord, find, plan_undo, to_resume
 from console.actions.launch import (
     WATCH_S,
     Start,
@@ -32,6 +32,7 @@ from console.model import (
 )
 from console.planning.ground import read_unit, survey
 from console.planning.killing import Killing
+from console.planning.later import refuse_later
 from console.planning.looking import (
     Looked,
     Seen,
@@ -276,8 +277,28 @@ class Planner(Killing):
         stop = self._stop(server, seen, Options())
         return plan_relaunch(server, stop, start, before=seen.found.run, preflight=False)
 
+    async def resume(self, plan_id: str) -> PlanRecord:
+        """What is left of a plan.
+
+        Raises:
+            UsageError: nothing is.
+            Refused: a later run has taken the place of its own.
+        """
+        record = to_resume(await find(self.remote, plan_id))
+        server = self.config.servers.get(record.plan.server or "")
+        if server is not None and record.plan.action in (*ACTIONS, "undo"):
+            nodes = self._several(server).planners if len(server.nodes) > 1 else (self,)
+            for node in nodes:
+                await refuse_later(node.remote, server, record, await look(node.remote, server))
+        return record
+
     async def undo(self, plan_id: str) -> Plan:
-        """What undoes a plan."""
+        """What undoes a plan.
+
+        Raises:
+            UsageError: nothing of it can be taken back, or it was already.
+            Refused: a later run has taken the place of its own.
+        """
         record = await find(self.remote, plan_id)
         server = self.config.servers.get(record.plan.server or "")
         if server is None or record.plan.action not in ACTIONS:

@@ -16,7 +16,9 @@ from console.actions.journal import STARTING, PlanRecord, new_plan_id, plan_undo
 from console.actions.launch import again, watch_step
 from console.actions.serving import undo_write
 from console.actions.stop import plan_stop
+from console.errors import UsageError
 from console.model import Plan, Run, Server, Step, StepKind
+from console.planning.later import refuse_later
 from console.planning.looking import look, see
 from console.remote import Remote
 
@@ -33,17 +35,22 @@ async def plan_undo_serving(
     ``run_id`` is for what is started again; ``None`` makes one.
 
     Raises:
-        UsageError: it has done nothing that could be taken back.
+        UsageError: it has done nothing that could be taken back, or was taken back already.
+        Refused: a later run is there in place of its own.
         HostError: the link is lost.
     """
     plan, begun = record.plan, record.begun
     kinds = {step.kind for step in begun}
+    if record.outcome == "undone":
+        raise UsageError(f"plan {plan.id} was undone already", hint="specops runs shows what runs")
     if not kinds & (ENDING | STARTING | {StepKind.DRAIN, StepKind.WRITE_UNIT, StepKind.RUN}):
         return plan_undo(record)  # which says that there is nothing
+    looked = await look(remote, server)
+    await refuse_later(remote, server, record, looked)
     steps: list[Step] = []
     lines = [f"undo {plan.action} {plan.id}"]
     if kinds & (ENDING | STARTING | {StepKind.RUN}):
-        seen = await see(remote, server, await look(remote, server))
+        seen = await see(remote, server, looked)
         stop = plan_stop(server, seen.found, seen.state, seen.snapshot, seen.runs, host=remote.host)
         steps += stop.steps
         lines += stop.summary

@@ -312,6 +312,51 @@ def test_a_console_ended_between_two_ranks(big: Pair) -> None:
     ), "as it was"
 
 
+def away(big: Pair, name: str) -> str:
+    """Make a host's address lead nowhere; returns hosts.yaml as it was."""
+    good = big.command.hosts.read_text()
+    lost = good.replace(f"address: {big.hosts[name].address}", "address: 192.0.2.254")
+    big.command.write(
+        lost.replace("hosts:\n  one", "defaults: {connect_timeout: 2}\nhosts:\n  one")
+    )
+    return good
+
+
+def plans_told(big: Pair, *, code: int) -> dict[str, list[tuple[str, str]]]:
+    """The plans that each host tells of."""
+    rows = big("runs", code=code)["hosts"]
+    return {row["name"]: [(p["plan_id"], p["outcome"]) for p in row["plans"]] for row in rows}
+
+
+def test_a_plan_is_known_though_the_host_of_node_0_is_lost(big: Pair) -> None:
+    plan = plan_of(big, "launch")
+    cut(big, plan, "launch", "two", "after")
+    free_of_plans(big)
+    told = plans_told(big, code=0)
+    assert (plan.id, "interrupted") in told["one"]
+    assert plan.id not in dict(told["two"]), "told once, by its own host"
+
+    good = away(big, "one")
+    error = big("watch", "big", code=3)["error"]
+    assert error["place"] == "one"
+    assert f"plan {plan.id} was interrupted" in error["hint"]
+    assert "as two remembers it" in error["hint"]
+    assert "once one is reached again" in error["hint"]
+    assert (plan.id, "interrupted") in plans_told(big, code=3)["two"]
+    for way in ("resume", "undo"):
+        error = big(way, plan.id, "--yes", code=3)["error"]
+        assert error["place"] == "one"
+        assert f"plan {plan.id}, of which two has the journal, needs it" in error["hint"]
+    assert big.seen()["two"]["pid"] is not None
+
+    big.command.write(good)
+    big("undo", plan.id, "--yes", code=0)
+    assert alive(big.seen()) == {"one": False, "two": False}
+    for name in ("one", "two"):
+        journals = big.hosts[name].run(["sh", "-c", f"cat /var/lib/specops/journals/{plan.id}*"])
+        assert b'"undone"' in journals.stdout.splitlines()[-1], name
+
+
 def started(plan: Plan) -> str:
     """The run that a plan starts."""
     ids = {str(s.params["run"]["run_id"]) for s in plan.steps if s.kind.value == "launch"}
@@ -321,11 +366,7 @@ def started(plan: Plan) -> str:
 
 def test_a_host_that_is_not_reached_does_not_hold_up_the_end_of_the_others(big: Pair) -> None:
     big(*LAUNCH, code=0)
-    good = big.command.hosts.read_text()
-    away = good.replace(f"address: {big.hosts['two'].address}", "address: 192.0.2.254")
-    big.command.write(
-        away.replace("hosts:\n  one", "defaults: {connect_timeout: 2}\nhosts:\n  one")
-    )
+    good = away(big, "two")
     nodes = big.seen()["one"]["nodes"]
     assert nodes[1]["lacks"].startswith("is not known: the host is unreachable")
     big("stop", "big", "--yes", code=3)

@@ -191,7 +191,7 @@ def test_report_holds_the_end_of_the_log_and_no_secret(specops: Command, tmp_pat
 
 
 @pytest.mark.server
-def test_a_plan_resumed_late_does_not_pass_a_later_run_off_as_its_own(bundled: Command) -> None:
+def test_an_old_plan_leaves_a_later_run_alone(bundled: Command) -> None:
     first = bundled("launch", "one", "--yes", "--wait", "--json").json
     journal = bundled.folder / "state" / "journals" / f"{first['plan_id']}.jsonl"
     rows = [json.loads(row) for row in journal.read_text().splitlines()]
@@ -201,7 +201,15 @@ def test_a_plan_resumed_late_does_not_pass_a_later_run_off_as_its_own(bundled: C
     assert bundled("stop", "one", "--yes").code == 0
     later = bundled("launch", "one", "--yes", "--wait", "--json")
     assert later.code == 0, later.err
-    lives = bundled("status", "--json").json["hosts"][0]["servers"][0]["run_id"]
-    ran = bundled("resume", first["plan_id"], "--yes")
-    assert ran.code == 6, ran.out + ran.err
-    assert f"superseded by run {lives}" in ran.out
+    lives = bundled("status", "--json").json["hosts"][0]["servers"][0]
+    for way in ("resume", "undo"):
+        ran = bundled(way, first["plan_id"], "--yes")
+        assert ran.code == 4, ran.out + ran.err
+        assert f"superseded: run {lives['run_id']}" in ran.err
+        assert f"specops undo {later.json['plan_id']}" in ran.err
+    now = bundled("status", "--json").json["hosts"][0]["servers"][0]
+    assert (now["pid"], now["phase"]) == (lives["pid"], "ready")
+    assert bundled("undo", later.json["plan_id"], "--yes").code == 0
+    again = bundled("undo", later.json["plan_id"], "--yes")
+    assert again.code == 2
+    assert "was undone" in again.err
