@@ -34,10 +34,15 @@ _WORDS = {
 
 _NEEDS_GPU = re.compile(
     r"(?i)blackwell|hopper|\bsm\d+|compute capability|no accelerator|cuda (?:is|device)"
-    r"|quantization method specified|with page_size"
+    r"|quantization method specified|unknown quantization method|with page_size"
+    r"|supported on cuda|no cuda gpus|compiled with cuda|no gpu memory values|torch_npu"
 )
 """Refusals that a process without a GPU may give where one with it would not: backends and kernels
-are chosen by the device. The own rules judge these where the flags alone decide."""
+are chosen by the device, and some quantisations (mxfp4) are known only where there is one. The own
+rules judge these where the flags alone decide."""
+
+_ASKS_DEVICE = re.compile(r"torch\.(?:cuda|npu|xpu)\.|\bis_(?:cuda|hip|npu|xpu|musa|sm\d+)\w*\(")
+"""A statement that asks for the device: what it raises says nothing of the flags."""
 
 
 def script() -> str:
@@ -109,7 +114,7 @@ def _finding(item: dict[str, object], version: str) -> Finding:
     if not message:
         message = next((words for mark, words in _WORDS.items() if mark in context), code)
     flags = tuple(dict.fromkeys(re.findall(r"--[a-z][a-z0-9-]+", message)))
-    unsure = bool(_NEEDS_GPU.search(message))
+    unsure = bool(_NEEDS_GPU.search(message) or _ASKS_DEVICE.search(code))
     doubt = " (asked without a GPU, on which this depends)" if unsure else ""
     return Finding(
         rule,

@@ -8,9 +8,8 @@ import json
 import pytest
 
 from console.model import Severity
-from console.preflight import check, parse_command
 from console.preflight.engine_check import SENTINEL, cache_key, parse_result, request, script
-from tests.engine.verdicts import VERDICTS, judged
+from tests.engine.verdicts import VERDICTS, agrees, judged, own
 from tests.unit.preflight.cases import Case
 
 KEPT = json.loads(VERDICTS.read_text())["verdicts"]
@@ -69,6 +68,9 @@ def test_an_empty_assertion_gets_words() -> None:
         "TRTLLM MHA backend for prefill is only supported on Blackwell GPUs (SM100).",
         "Quantization method specified in the model config (awq) does not match",
         "speculative_eagle_topk > 1 with page_size > 1 is unstable",
+        "Unknown quantization method: mxfp4. Must be one of ['fp8', 'awq'].",
+        "Mamba extra_buffer is only supported on CUDA and MUSA and NPU devices with FLA backend",
+        "No CUDA GPUs are available",
     ],
 )
 def test_what_depends_on_the_gpu_is_a_warning(message: str) -> None:
@@ -76,6 +78,17 @@ def test_what_depends_on_the_gpu_is_a_warning(message: str) -> None:
     (finding,) = parse_result(answer(version="1", errors=[error]))
     assert finding.severity is Severity.WARNING
     assert "without a GPU" in finding.message
+
+
+def test_what_asks_for_the_device_and_gets_none_says_nothing_of_the_flags() -> None:
+    error = {
+        "stage": "arguments",
+        "type": "RuntimeError",
+        "message": "Found no NVIDIA driver on your system.",
+        "code": "major, _ = torch.cuda.get_device_capability()",
+    }
+    (finding,) = parse_result(answer(version="1", errors=[error]))
+    assert finding.severity is Severity.WARNING
 
 
 def test_a_drafts_refusal_has_its_own_rule() -> None:
@@ -120,12 +133,10 @@ def test_the_key_of_an_answer() -> None:
 
 def test_every_case_that_can_be_judged_was() -> None:
     assert {case.id for case in judged()} == set(KEPT), "run make test-engine with --write"
-    assert len(KEPT) >= 80
+    assert sum(not verdict["unsure"] for verdict in KEPT.values()) >= 500
     assert not [name for name, verdict in KEPT.items() if verdict["absent"]]
 
 
 @pytest.mark.parametrize("case", judged(), ids=lambda case: case.id)
 def test_the_real_engine_agrees(case: Case) -> None:
-    findings = check(parse_command(case.command), case.facts, case.version)
-    own = [finding.rule for finding in findings if finding.severity is Severity.ERROR]
-    assert bool(own) == KEPT[case.id]["refused"], (own, KEPT[case.id])
+    assert agrees(case, KEPT[case.id]), (own(case), KEPT[case.id])
