@@ -206,6 +206,8 @@ class KeyMap:
     """The table as it applies now: remapped by ``keys:`` of hosts.yaml, reduced by read-only."""
 
     table: tuple[Action, ...] = TABLE
+    removed: tuple[Action, ...] = ()
+    """What this console does not do; its keys are bound to nothing."""
 
     @classmethod
     def make(
@@ -238,7 +240,11 @@ class KeyMap:
             taken = {key for action in REPLAY for key in action.keys}
             table = [action for action in table if not taken & set(action.keys)]
             table.extend(REPLAY)
-        made = cls(tuple(a for a in table if not ((read_only or replay) and a.dangerous)))
+        removed = tuple(
+            a for a in table
+            if (a.dangerous and (read_only or replay)) or (a.id == "shell" and replay)
+        )  # fmt: skip
+        made = cls(tuple(a for a in table if a not in removed), removed)
         for (key, one, other), scope in made.clashes().items():
             mine = next((name for name in (one, other) if name in (changes or {})), "")
             clash = f"key {key_name(key)} is both {one} and {other} ({scope})"
@@ -268,6 +274,10 @@ class KeyMap:
         here = "" if scope == "bench" else scope  # there the key measures
         shown = [a for a in self.on(scope) if a.bar is not None and a.id != here]
         return tuple(sorted(shown, key=lambda action: action.bar or 0))
+
+    def lacking(self, scope: str, key: str) -> Action | None:
+        """What a key would do on a screen, were it not taken from this console."""
+        return next((a for a in self.removed if scope in a.scopes and key in a.keys), None)
 
     def has(self, name: str) -> bool:
         """Whether the action exists here (not, for a dangerous one, under read-only)."""
@@ -318,7 +328,7 @@ def document() -> str:
         "Generated from `console/keys.py` by `make docs`. Lower case looks, upper case changes a"
         " host (`G`, `E` and `N` only move). Enter is never yes: `y` confirms a plan, Esc and"
         " Enter leave it."
-        " With `--read-only` the actions marked ● do not exist.",
+        " With `--read-only` the actions marked ● do not exist; their keys say so.",
         "",
         "`hosts.yaml` remaps by id: `keys: {relaunch: X, follow: \"f,space\"}`.",
     ]  # fmt: skip

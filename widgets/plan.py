@@ -110,6 +110,36 @@ def step_lines(
     return out
 
 
+def compact_lines(
+    plan: Plan, width: int, room: int, *, results: Mapping[int, StepResult], running: int | None
+) -> list[Line]:
+    """Every step in one row, with how it ended, so that what goes on is in sight.
+
+    Where even that is too long for ``room`` rows, the first ones, that ended well, share one.
+    """
+    rows: list[Line] = []
+    for at, step in enumerate(plan.steps):
+        head, role = f"{at + 1} {fit(step.kind.value, 10)} ", "dim" if at in results else "strong"
+        sign, text = ("", ""), what(step)
+        if at in results:
+            found = results[at]
+            sign, text = _SIGNS[found.outcome], f"{duration(found.seconds)}  {safe(found.detail)}"
+            role = "bad" if found.outcome in ("failed", "refused") else role
+        elif at == running:
+            sign, role = ("…", "accent"), "accent"
+        cut = fit(text, width - len(head) - 2).rstrip()
+        rows.append(line((head, role), (fit(sign[0], 2), sign[1] or "plain"), cut))
+    well = next(
+        (at for at in range(len(rows)) if at not in results or results[at].outcome != "ok"),
+        len(rows),
+    )
+    folded = min(well, len(rows) - room + 1)
+    if folded < 2:
+        return rows
+    took = duration(sum(results[at].seconds for at in range(folded)))
+    return [line((f"1-{folded} ", "dim"), ("✓ ", "ok"), (took, "dim")), *rows[folded:]]
+
+
 def _everything(step: Step, width: int) -> list[Line]:
     out: list[Line] = []
     for target in step.targets:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from console.actions.audit import AuditLog
 from console.actions.executor import Executor
-from console.actions.journal import PlanRecord, find, to_resume
+from console.actions.journal import PlanRecord
 from console.actions.serving import Serving
 from console.config import Config
 from console.config.presets import Presets, read_folder
@@ -112,13 +112,15 @@ class Operations:
             preset=options.get("preset"),
             change=options.get("change"),
         )
-        if action == "launch":
-            return await planner.launch(entry, choice, Options())
-        if action == "relaunch":
-            if not options.get("present"):
-                return await planner.relaunch(entry, choice, Options())
+        if action not in ("launch", "relaunch"):
+            raise UsageError(f"no action '{action}'")
+        if options.get("present"):
             return await self._relaunch_as_it_is(planner, entry, choice)
-        raise UsageError(f"no action '{action}'")
+        make = planner.launch if action == "launch" else planner.relaunch
+        if not options.get("skip_preflight"):
+            return await make(entry, choice, Options())
+        plan = await make(entry, choice, Options(preflight=False))
+        return replace(plan, summary=(*plan.summary, "preflight is skipped, as asked"))
 
     async def _relaunch_as_it_is(self, planner: Planner, server: Server, choice: Choice) -> Plan:
         """With the presets that the server has now, which need not be those of hosts.yaml."""
@@ -148,7 +150,7 @@ class Operations:
     async def _history(self, planner: Planner, action: str, plan_id: str) -> Plan:
         if action == "undo":
             return await planner.undo(plan_id)
-        record = to_resume(await find(planner.remote, plan_id))
+        record = await planner.resume(plan_id)
         self._resumed[plan_id] = record
         return record.plan
 

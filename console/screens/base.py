@@ -10,6 +10,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Container
@@ -253,6 +254,13 @@ class Place(Moving, Playing):
     def report(self, error: SpecopsError) -> None:
         """One line for an error."""
         self.specops.say(str(error), "bad")
+
+    def on_key(self, event: events.Key) -> None:
+        """A key of an action that a read-only console or a recording lacks: say so."""
+        action = self.specops.keys.lacking(self.SCOPE, event.key)
+        if action is not None:
+            what = "a recording" if self.specops.player is not None else "read-only"
+            self.specops.say(f"{action.title}: this console is {what}", "warn")
 
     # ---- actions that exist everywhere
 

@@ -30,6 +30,7 @@ def _launch_parser(word: str) -> _Parser:
     parser.add_argument("--nccl")
     for ignored in ("--wait", "--yes", "--dry-run"):  # the dialog asks and shows all of that
         parser.add_argument(ignored, action="store_true")
+    parser.add_argument("--skip-preflight", action="store_true")
     return parser
 
 
@@ -137,8 +138,9 @@ class CommandLine:
         if word in ("launch", "relaunch", "stop"):
             given = _launch_parser(word).parse_args(rest)
             server = app.config.server(given.server)
-            options = {} if word == "stop" else {"speculative": given.preset, "nccl": given.nccl}
-            options = {name: value for name, value in options.items() if value}
+            skip = given.skip_preflight
+            wish = {"speculative": given.preset, "nccl": given.nccl, "skip_preflight": skip}
+            options = {name: value for name, value in wish.items() if value and word != "stop"}
             app.propose(word, server.host, server.name, **options)
         elif word == "kill-zombies":
             names = [name for name in rest if not name.startswith("-")]

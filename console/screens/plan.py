@@ -13,7 +13,14 @@ from console.model import Finding, Plan, Severity, StepResult
 from console.screens.dialog import Dialog
 from console.screens.standing import stands
 from widgets.paint import Line, Lines, line, wrap
-from widgets.plan import finding_lines, step_lines, summary_lines, touches, word_to_type
+from widgets.plan import (
+    compact_lines,
+    finding_lines,
+    step_lines,
+    summary_lines,
+    touches,
+    word_to_type,
+)
 from widgets.prompt import Prompt
 from widgets.words import safe
 
@@ -102,6 +109,8 @@ class PlanDialog(Dialog[Answer | None]):
         lines = self._lines(width, 3, 2)
         if len(lines) > room and not self.whole:  # every step in sight before any text in full
             lines = self._lines(width, 1, 1)
+            if len(lines) > room and self.state != "asking":
+                lines = self._compact(width, room)
         content = self.query_one("#content", Lines)
         content.styles.height = min(len(lines), room)
         content.show(lines)
@@ -109,10 +118,7 @@ class PlanDialog(Dialog[Answer | None]):
 
     def _lines(self, width: int, finding_rows: int, step_rows: int) -> list[Line]:
         """The content. How it ends stands first, so that it is seen whatever is below."""
-        lines: list[Line] = []
-        if self._said:
-            text = "".join(part for part, _ in self._said)
-            lines += [line((part, self._said[0][1])) for part in wrap(text, width, limit=3)]
+        lines = self._said_lines(width)
         findings, rows = self.findings, finding_rows
         if self.state != "asking" and not self.whole:
             rows = 0
@@ -133,6 +139,19 @@ class PlanDialog(Dialog[Answer | None]):
             lines.append(line(("nothing to do", "strong")))
         return lines
 
+    def _said_lines(self, width: int) -> list[Line]:
+        text = "".join(part for part, _ in self._said)
+        return (
+            [line((part, self._said[0][1])) for part in wrap(text, width, limit=3)] if text else []
+        )
+
+    def _compact(self, width: int, room: int) -> list[Line]:
+        """How it ended and every step, one row each: what it was to change has been read."""
+        lines = [*self._said_lines(width), *summary_lines(self.plan, width)[:1]]
+        return lines + compact_lines(
+            self.plan, width, room - len(lines), results=self._results, running=self._at_step
+        )
+
     def _draw_foot(self, cut: bool) -> None:
         more = [("j k", "dim")] if cut else []
         if self.state == "running":
@@ -141,6 +160,8 @@ class PlanDialog(Dialog[Answer | None]):
             self.foot(("[ Close ]", "focus"), *more)
         elif self.unlocked and self.plan.steps:
             yes = ("y  do it", "bad" if self.has_class("-dangerous") else "key")
+            if self.errors:
+                yes = (f"refused: {self.errors} error{'s' * (self.errors > 1)}", "bad")
             presets = [("p  presets", "key")] if self.plan.action in ("launch", "relaunch") else []
             if self.plan.offered or self._bare:
                 presets.append((f"t  {'no ' * bool(self._bare)}stacks first", "key"))
@@ -188,18 +209,26 @@ class PlanDialog(Dialog[Answer | None]):
         """``y``: only when it was unlocked, preflight is through and found no error."""
         if self.state != "asking" or not self.unlocked or not self.plan.steps:
             return
-        errors = sum(finding.severity is Severity.ERROR for finding in self.findings)
-        if self.checking:
+        if self.errors:
+            self._said = line((self._refusal(), "bad"))
+        elif self.checking:
             self._said = line(("preflight is still asking; y again when it is done", "warn"))
-        elif errors:
-            self._said = line(
-                (f"preflight found {errors} error(s): this launch would fail. Nothing done.", "bad")
-            )
         else:
             self.state = "running"
             self._said = ()
             self.specops.doing.execute(self.plan, self)
         self.draw()
+
+    @property
+    def errors(self) -> int:
+        """How many of the findings so far are errors: with one there is no yes."""
+        return sum(finding.severity is Severity.ERROR for finding in self.findings)
+
+    def _refusal(self) -> str:
+        """Why there is no yes, and the way for who means it all the same."""
+        first = next(f.message for f in self.findings if f.severity is Severity.ERROR)
+        force = f":{self.plan.action} {self.plan.server} --skip-preflight does it all the same"
+        return safe(f"Nothing done: this launch would fail: {first}. {force}")
 
     def action_choose(self) -> None:
         """``p``: back to the choice of presets."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from console.keys import TABLE, KeyMap
-from console.model import HostState, ProcessId
+from console.model import HostState, ProcessId, StepKind
 from console.screens.base import keyed
 from console.screens.plan import PlanDialog
 from tests.functional.console import fake
@@ -124,10 +124,56 @@ async def test_a_preflight_error_locks_the_dialog() -> None:
         await pilot.press("L")
         await wait_for(pilot, lambda: "1 error, 1 warning" in text(app), "findings")
         assert "draft context 131072 against target 262144" in text(app)
+        assert "refused: 1 error" in text(app)
+        assert "do it" not in text(app)
         await pilot.press("y")
+        await wait_for(pilot, lambda: "Nothing done" in text(app), "why not")
+        assert ":launch kimi-k25 --skip-preflight" in text(app)
+        assert actions.executed == []
+        await pilot.press("escape")
+        actions.findings = []  # such a plan asks nobody
+        await pilot.press(*":launch kimi-k25 --skip-preflight", "enter")
+        await wait_for(pilot, lambda: "y  do it" in text(app), "the plan without preflight")
+        await pilot.press("y")
+        await wait_for(pilot, lambda: bool(actions.executed), "execution")
+    assert actions.planned[-1] == ("launch", "ct129", "kimi-k25", {"skip_preflight": True})
+
+
+async def test_a_long_plan_that_has_ended_shows_every_step() -> None:
+    app, *_ = fake.app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("S")
+        dialog = await seen(pilot, PlanDialog)
+        first, *_ = dialog.plan.steps
+        steps = tuple(replace(first, kind=kind) for kind in StepKind)[:9]
+        await pilot.press("escape")
+        plan = replace(dialog.plan, steps=steps, summary=tuple(f"changes {n}" for n in range(12)))
+        shown = app.made(PlanDialog, plan, None)
+        app.push_screen(shown)
+        await seen(pilot, PlanDialog)
+        await pilot.press("y")
+        await wait_for(pilot, lambda: "[ Close ]" in text(app), "the end")
+        for number, step in enumerate(steps, 1):
+            assert f"{number} {step.kind.value}" in text(app)
+        assert text(app).count("✓") == len(steps)
+        assert "stop kimi-k25: done" in text(app)
+
+
+async def test_a_key_that_a_read_only_console_lacks_says_so() -> None:
+    app, _, actions = fake.app(read_only=True)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        for key in "RLSZC":
+            title = next(a.title for a in TABLE if a.keys == (key,) and "fleet" in a.scopes)
+            await pilot.press(key)
+            await wait_for(
+                pilot, lambda title=title: f"{title}: this console is read-only" in text(app), key
+            )
+        await pilot.press("slash", "R", "escape")  # a letter of a line is only that
         await pilot.pause()
-        assert "Nothing done" in text(app)
-    assert actions.executed == []
+        assert app.notices.all[-1].text == "clean: this console is read-only"
+    assert actions.planned == []
 
 
 async def test_a_failed_step_is_shown_and_stays_in_the_notices() -> None:

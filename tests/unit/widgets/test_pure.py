@@ -38,7 +38,7 @@ from widgets import bars, fleet, process
 from widgets.detail import detail_lines
 from widgets.paint import fit, line, text_of, width_of, wrap
 from widgets.phases import phase_lines
-from widgets.plan import command_line, is_bulk, step_lines
+from widgets.plan import command_line, compact_lines, is_bulk, step_lines
 from widgets.table import cell
 from widgets.words import Word, host_word, safe, server_word, usual_s, why
 
@@ -241,6 +241,28 @@ def test_results_stand_under_their_steps() -> None:
     assert "SIGTERM to 1, 2, 3, 4 and 2 more" in text
     assert "✖" in text
     assert "1.5 s  still there" in text
+
+
+def test_one_row_a_step_and_those_that_ended_well_together_where_they_are_many() -> None:
+    many = replace(plan(1), steps=plan(1).steps * 9)
+    well = {at: StepResult(at, "ok", 2.0, f"fine {at}") for at in range(6)}
+    bad = {**well, 6: StepResult(6, "failed", 1.5, "still there")}
+
+    def shown(room: int, results: dict[int, StepResult], running: int | None) -> list[str]:
+        lines = compact_lines(many, 60, room, results=results, running=running)
+        assert all(len(text_of(spans)) <= 60 for spans in lines)
+        return [text_of(spans) for spans in lines]
+
+    assert len(shown(9, well, 6)) == 9
+    cut = shown(5, well, 6)
+    assert len(cut) == 5
+    assert cut[0].split() == ["1-5", "✓", "10", "s"]
+    assert "…" in cut[2]
+    failed = shown(3, bad, None)
+    assert failed[0].startswith("1-6 ✓")
+    assert "✖" in failed[1]
+    assert "still there" in failed[1]
+    assert len(shown(3, {}, 0)) == 9
 
 
 # ---- the rest
