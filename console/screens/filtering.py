@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from textual import events
+
 from console import query
 from console.errors import SpecopsError
 from console.screens.base import Place
@@ -63,7 +65,7 @@ class TablePlace(Place, Generic[T]):
         """The rows."""
         return self.table
 
-    def on_key(self) -> None:
+    def on_key(self, _event: events.Key) -> None:
         """Whatever is pressed first, it is meant for the row that the cursor is on now."""
         self.table.hold()
 
