@@ -81,11 +81,16 @@ class Call:
                 raise VerbError("usage", "{!r} cannot be an environment variable".format(key[:80]))
         return value
 
-    def send(self, data: bytes, meta: dict[str, Any] | None = None) -> None:
-        """Send stream data, waiting for credit; raises ``Cancelled``."""
+    @property
+    def piece(self) -> int:
+        """Bytes that one frame may hold on this link, as it is now."""
+        return self._link.piece
+
+    def send(self, data: bytes, meta: dict[str, Any] | None = None, most: int = wire.CHUNK) -> None:
+        """Send stream data in frames of ``most`` bytes, as credit allows; raises ``Cancelled``."""
         first = True
-        for start in range(0, len(data), wire.CHUNK) or (0,):
-            piece = data[start : start + wire.CHUNK]
+        for start in range(0, len(data), most) or (0,):
+            piece = data[start : start + most]
             self._link.bulk(self.id, "data", piece, meta if first else None, self.cancelled)
             first = False
 

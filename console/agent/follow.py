@@ -149,10 +149,10 @@ class Follower:
         """Bytes written but not read yet."""
         return max(0, self._size - self.offset)
 
-    def step(self, *, follow: bool = True) -> Piece | None:
-        """The next piece, or ``None`` when there is nothing new."""
+    def step(self, *, follow: bool = True, most: int = wire.CHUNK) -> Piece | None:
+        """The next piece of at most so many bytes, or ``None`` when there is nothing new."""
         if self._old is not None:
-            piece = self._finish_old()
+            piece = self._finish_old(most)
             if piece is not None:
                 return piece
         if self._pending is not None:
@@ -163,19 +163,19 @@ class Follower:
         self._size = os.fstat(self.fd).st_size
         if follow and self._size - self.offset > self._allowed:
             return self._skip()
-        data = os.pread(self.fd, wire.CHUNK, self.offset)
+        data = os.pread(self.fd, most, self.offset)
         what = self._changed(len(data))
         if what is not None:
             self._start_over(what)
-            return self.step(follow=follow)
+            return self.step(follow=follow, most=most)
         if data:
             return self._advance(data)
         return self._look_again() if follow else None
 
-    def _finish_old(self) -> Piece | None:
+    def _finish_old(self, most: int) -> Piece | None:
         assert self._old is not None
         descriptor, offset = self._old
-        data = os.pread(descriptor, wire.CHUNK, offset)
+        data = os.pread(descriptor, most, offset)
         if data:
             self._old = (descriptor, offset + len(data))
             return Piece(data)

@@ -44,6 +44,11 @@ class Window:
         self.under_way += size
         self._sent.append((size, now))
 
+    @property
+    def piece(self) -> int:
+        """Bytes of a frame that hold up the next one for no longer than the link's delay allows."""
+        return max(wire.CHUNK, min(wire.PIECE, self.limit // 4))
+
     def received(self, size: int, now: float) -> None:
         """The client has received ``size`` more bytes: learn from how long they took."""
         while size > 0 and self._sent:
@@ -110,6 +115,11 @@ class Link:
     def _may_send(self, call: int, size: int) -> bool:
         unread = self._unread.get(call, 0)
         return self._window.room(size) and (unread == 0 or unread + size <= wire.STREAM_CREDIT)
+
+    @property
+    def piece(self) -> int:
+        """Bytes that a stream may put into one frame now: the fewer frames, the less work."""
+        return self._window.piece
 
     def credit(self, call: int, size: int) -> None:
         """The client's reader of a stream has consumed ``size`` bytes."""

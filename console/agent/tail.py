@@ -63,7 +63,8 @@ def _tail_file(call: Call, path: str) -> Any:
             raise VerbError("os", "{}: No such file or directory".format(path), errno=2)
         told = not follow
         while not call.cancelled.is_set():
-            piece = follower.step(follow=follow)
+            most = call.piece
+            piece = follower.step(follow=follow, most=most)
             if piece is None and not told:
                 piece = Piece(b"")  # nothing yet: say where, or a lost link loses the place
             told = True
@@ -78,7 +79,7 @@ def _tail_file(call: Call, path: str) -> Any:
                 "event": piece.event,
                 "lag_bytes": follower.lag,
             }
-            call.send(piece.data, meta)
+            call.send(piece.data, meta, most)
     finally:
         follower.close()
     return STREAMED

@@ -21,6 +21,8 @@ MAX_DEPTH = 32
 """Levels of nesting in any JSON value."""
 CHUNK = 16 * 1024
 """Bytes of one bulk frame: at 1 Mbit/s it holds up a control frame for 0.13 s."""
+PIECE = 64 * 1024
+"""Bytes of one frame of a log on a link so quick that it holds up a control frame no longer."""
 STREAM_CREDIT = 256 * 1024
 """Bytes of one stream that its reader has not consumed yet."""
 HEARTBEAT_S = 5.0

@@ -13,6 +13,7 @@ from console.diagnosis.fixes import change_of, fill, fix_text, spoken_by
 from console.diagnosis.partial import whole_lines
 from console.diagnosis.rules import Rule, Rules, in_versions, load_rules
 from console.diagnosis.scan import Extract, extract
+from console.diagnosis.searching import search
 from console.diagnosis.verdict import Verdict, chain_frames, choose, frame_names
 from console.model import Diagnosis, Phase, Root, first_line
 from console.phases import PhaseMachine
@@ -27,15 +28,11 @@ _ENDED = (Phase.SPAWN, Phase.READY, Phase.FAILED, Phase.STOPPED, Phase.DRAINING)
 _BATCH = re.compile(r"(?:Prefill|Decode) batch.*?#running-req: (\d+)")
 
 
-def _search(pattern: re.Pattern[str] | None, text: str) -> re.Match[str] | None:
-    return pattern.search(text) if pattern else None
-
-
 def _near(rule: Rule, text: str) -> re.Match[str] | None:
     """The first place that ``near`` names, if what else the rule says of that place holds."""
-    if rule.near is None or (rule.literals and not any(map(text.__contains__, rule.literals))):
+    if rule.near is None or (rule.literals and not any(word in text for word in rule.literals)):
         return None
-    first = last = rule.near.search(text)
+    first = last = search(rule.near, text)
     if first is None or (rule.at_least == 1 and not rule.then and not rule.absent_after):
         return first
     found = 0
@@ -45,7 +42,7 @@ def _near(rule: Rule, text: str) -> re.Match[str] | None:
             return None
     if found < rule.at_least or last is None:
         return None
-    return None if _search(rule.absent_after, text[last.end() :]) else first
+    return None if search(rule.absent_after, text[last.end() :]) else first
 
 
 def _matches(
@@ -62,7 +59,7 @@ def _matches(
     if rule.frames and not rule.frames.search(names):
         return None
     if rule.pattern:
-        match = rule.pattern.search(message) or (root and rule.pattern.search(root.type))
+        match = search(rule.pattern, message) or (root and rule.pattern.search(root.type))
         if not match:
             return None
         groups |= {k: v for k, v in match.groupdict().items() if v}
@@ -71,7 +68,7 @@ def _matches(
         if not match:
             return None
         groups |= {k: v for k, v in match.groupdict().items() if v}
-    if rule.absent and rule.absent.search(f"{message}\n{text}" if root else text):
+    if search(rule.absent, f"{message}\n{text}" if root else text):
         return None
     return groups
 

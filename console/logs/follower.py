@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from console.logs.turns import TURNS
 from console.model import Phase, Run, Server
 from console.phases import PhaseMachine
 from console.phases.events import ENDS
 from console.remote import Cursor, HostFileError, LogSource, Remote
 from console.text import clean
+from console.turns import TURNS
 from console.watch.silence import Silence, is_work
 
 FIRST_LINES = 20_000

@@ -14,9 +14,9 @@ from console.errors import HostError
 from console.logs.follower import WRITTEN_BYTES, LogFollower
 from console.logs.merge import Merger, labels, merge, stamp_of
 from console.logs.store import EVENTS
-from console.logs.turns import TURNS
 from console.phases import PhaseMachine
 from console.remote import MOST_HITS, Cursor, HostFileError, LogChunk, LogSource, Remote
+from console.turns import TURNS
 
 MOST = 64
 """Files that are followed at once; a node has 8 or 16 ranks."""

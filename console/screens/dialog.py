@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 
-class Dialog(Yielding, ModalScreen[ResultT]):
+class Dialog(Yielding[ResultT], ModalScreen[ResultT]):
     """A titled box with lines and a row of keys at its foot."""
 
     SCOPE: ClassVar[str] = ""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from console.errors import SpecopsError
 from console.logs.store import EVENTS, LogStore
-from console.logs.turns import TURNS
 from console.remote import LogChunk, LogSource
+from console.turns import TURNS
 from widgets.log_view import LogView
 from widgets.words import safe
 

@@ -17,8 +17,8 @@ from textual.events import Event, Key, Paste
 from textual.message_pump import MessagePump
 from textual.worker import Worker, WorkerCancelled, WorkerFailed
 
-from console.logs.turns import TURNS
 from console.screens.dialog import Dialog
+from console.turns import TURNS
 
 if TYPE_CHECKING:
     from console.app import SpecopsApp

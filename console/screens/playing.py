@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from textual.screen import Screen
-
 from console.screens.yielding import Yielding
 
 if TYPE_CHECKING:
     from console.app import SpecopsApp
 
 
-class Playing(Yielding, Screen[None]):
+class Playing(Yielding[None]):
     """The part of every place that moves in a recording; without one its keys do not exist."""
 
     @property

@@ -1,7 +1,10 @@
-"""A screen lets others have the loop between two of its messages.
+"""A screen lets others have the loop between two of its messages, and draws a key at once.
 
 Textual's pumps take message after message for as long as there are any: a screen that opens gets
 some twenty at once, and a key waits for all of them.
+
+Textual draws on a beat of a sixtieth of a second, and where one drawing came late it leaves out the
+next: what a key has changed would wait for up to 40 ms with the loop idle.
 """
 
 from __future__ import annotations
@@ -10,20 +13,27 @@ import asyncio
 import time
 
 from textual.message import Message
-from textual.message_pump import MessagePump
+from textual.screen import Screen, ScreenResultType
+
+from console.turns import TURNS
 
 STEP_S = 0.004
 """Work after which the loop is given away."""
 
 
-class Yielding(MessagePump):
-    """For screens, before Textual's own class."""
+class Yielding(Screen[ScreenResultType]):
+    """What every screen of the console is made of."""
 
     async def _dispatch_message(self, message: Message) -> None:
         begun = time.monotonic()
         await super()._dispatch_message(message)
         if time.monotonic() - begun > STEP_S:
             await asyncio.sleep(0)
+
+    def on_idle(self) -> None:
+        """Draw now what a key has changed, unless all has to be laid out anew."""
+        if TURNS.answering and self._dirty_widgets and not self._layout_required:
+            self._on_timer_update()
 
 
 __all__ = ["Yielding"]

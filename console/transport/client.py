@@ -14,6 +14,7 @@ from console.errors import AgentError, HostError, SpecopsError, UsageError
 from console.text import clean
 from console.transport.base import Channel, lost
 from console.transport.said import remote_error, start_error
+from console.turns import TURNS
 
 NOISE_LIMIT = 64 * 1024
 """Bytes of login noise before the sentinel that are put up with."""
@@ -21,6 +22,10 @@ START_S = 10.0
 """Seconds the host has to start the agent."""
 GRACE_S = 5.0
 """Seconds beyond a call's own bound before the link is suspected."""
+
+
+PAY_S = 0.005
+"""For so long receipts are gathered; each frame of them is a system call here and there."""
 
 
 class Stream:
@@ -200,6 +205,8 @@ class Client:
                 header, payload = await self._frame()
                 self._heard = time.monotonic()
                 self._handle(header, payload)
+                if header.stream == "data":  # a log or a body: a key comes first
+                    await TURNS.stand_aside()
         except wire.WireError as error:
             self.fail(AgentError(f"the agent sent something else: {error}", place=self.host))
         except HostError as error:
@@ -276,7 +283,7 @@ class Client:
     def owe(self, number: int, stream: str, size: int) -> None:
         """Give credit for bytes that were taken: what a burst brings is answered in one frame."""
         if not self._owed:
-            asyncio.get_running_loop().call_soon(self._pay)
+            asyncio.get_running_loop().call_later(PAY_S, self._pay)
         self._owed[number, stream] = self._owed.get((number, stream), 0) + size
 
     def _pay(self) -> None:

@@ -6,20 +6,25 @@ import asyncio
 import time
 from itertools import pairwise
 
-from textual.app import App
+import pytest
+from textual.app import App, ComposeResult
 from textual.message import Message
-from textual.screen import Screen
+from textual.strip import Strip
+from textual.widget import Widget
 
+from console import turns
+from console.screens import yielding
 from console.screens.dialog import Dialog
 from console.screens.playing import Playing
 from console.screens.yielding import STEP_S, Yielding
+from console.turns import Turns
 
 
 class Work(Message):
     """Something that takes long."""
 
 
-class Busy(Yielding, Screen[None]):
+class Busy(Yielding[None]):
     def __init__(self, order: list[str]) -> None:
         super().__init__()
         self.order = order
@@ -54,3 +59,39 @@ async def test_others_have_their_turn_between_two_messages() -> None:
 def test_every_screen_does() -> None:
     assert issubclass(Playing, Yielding)
     assert issubclass(Dialog, Yielding)
+
+
+async def test_a_key_is_drawn_without_waiting_for_the_beat(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn: list[int] = []
+
+    class Shown(Widget):
+        def render_line(self, y: int) -> Strip:
+            drawn.append(y)
+            return super().render_line(y)
+
+    class Only(Yielding[None]):
+        def compose(self) -> ComposeResult:
+            yield Shown()
+
+    fresh = Turns()
+    monkeypatch.setattr(yielding, "TURNS", fresh)
+    monkeypatch.setattr(turns, "KEY_S", 3600.0)
+    app: App[None] = App()
+    async with app.run_test() as pilot:
+        await app.push_screen(Only())
+        await pilot.pause()
+        shown = app.screen.query_one(Shown)
+        app.screen._update_timer.stop()  # the beat never comes
+        while app.screen._dirty_widgets:
+            await asyncio.sleep(0.01)
+        drawn.clear()
+        shown.refresh()
+        while not app.screen._dirty_widgets:
+            await asyncio.sleep(0.01)
+        assert not drawn
+        fresh.key()
+        shown.refresh()
+        while not drawn:
+            await asyncio.sleep(0.01)

@@ -19,11 +19,13 @@ def test_window_grows_on_a_quick_link_and_shrinks_on_a_slow_one() -> None:
         now += 0.01
         window.received(wire.CHUNK, now)
     assert window.limit == MAX_WINDOW
+    assert window.piece == wire.PIECE
     for _ in range(100):
         window.sent(wire.CHUNK, now)
         now += 2.0
         window.received(wire.CHUNK, now)
     assert window.limit == MIN_WINDOW
+    assert window.piece == wire.CHUNK
     assert window.under_way == 0
 
 

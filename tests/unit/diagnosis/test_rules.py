@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from re import _parser  # type: ignore[attr-defined] # knows how wide a pattern is
 
 import pytest
 
-from console.diagnosis import CATEGORIES, diagnose, load_rules, parse_rules
+from console.diagnosis import CATEGORIES, diagnose, load_rules, parse_rules, searching
 from console.diagnosis.rules import in_versions
 from console.errors import ConfigError
 from tests.unit.diagnosis.cases import cases
@@ -34,6 +35,34 @@ def test_what_is_searched_for_in_a_whole_log_takes_linear_time() -> None:
             text = re.sub(r"\\.", "x", pattern.pattern) if pattern else ""
             text = re.sub(r"\[[^]]*\]", "x", text)
             assert not re.search(r"[*+]|\{\d*,\}", text), (rule.id, text)
+
+
+def whole_log_patterns() -> list[re.Pattern[str]]:
+    """What is looked for in whole logs, and not only in a message."""
+    found = []
+    for rule in load_rules().rules:
+        found += [rule.near, rule.absent, None if rule.root else rule.pattern]
+    return [pattern for pattern in found if pattern is not None]
+
+
+def test_a_log_searched_in_steps_shows_what_one_search_of_it_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logs = [case.log.decode("utf-8", "replace") for case in cases("reports")]
+    text = "\n".join(log[:3000] for log in logs[:80])
+    monkeypatch.setattr(searching, "WINDOW", 500)
+    found = 0
+    for pattern in whole_log_patterns():
+        once, steps = pattern.search(text), searching.search(pattern, text)
+        assert (steps and steps.span()) == (once and once.span()), pattern.pattern
+        found += once is not None
+    assert found > 20
+
+
+def test_no_rule_matches_more_than_a_step_looks_ahead() -> None:
+    for pattern in whole_log_patterns():
+        *_, most = _parser.parse(pattern.pattern, pattern.flags).getwidth()
+        assert most <= searching.LONGEST, pattern.pattern
 
 
 def test_no_rule_names_a_host_path_or_time_of_a_case() -> None:

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from console.logs import turns
-from console.logs.turns import Turns
+from console import turns
+from console.turns import Turns
 
 
 @pytest.fixture

@@ -34,12 +34,13 @@ class Turns:
         self._rest_until = 0.0
         self._key_until = 0.0
         self._key_again = 0.0
+        self._pressed_at = -KEY_S
         self.lag_bytes = 0
         """How far the log that is shown is ahead of its reader."""
 
     def key(self) -> None:
         """A key was pressed: what it does comes before bulk work."""
-        now = time.monotonic()
+        now = self._pressed_at = time.monotonic()
         if now >= self._key_again and self.lag_bytes < BEHIND:
             self._key_until = now + KEY_S
             self._key_again = self._key_until + AGAIN_S
@@ -48,6 +49,16 @@ class Turns:
     def aside(self) -> bool:
         """Whether a key is on its way to the screen."""
         return time.monotonic() < self._key_until
+
+    @property
+    def answering(self) -> bool:
+        """Whether a key was pressed just now, whatever else is urgent."""
+        return time.monotonic() - self._pressed_at < KEY_S
+
+    async def stand_aside(self) -> None:
+        """Wait while a key is on its way to the screen."""
+        if (left := self._key_until - time.monotonic()) > 0:
+            await asyncio.sleep(left)
 
     async def give(self) -> None:
         """Let others run, if bulk work has run long enough or a key was pressed."""
