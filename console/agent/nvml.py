@@ -120,23 +120,25 @@ class Reader:
         return RECOVERY[number] if number < len(RECOVERY) else "action {}".format(number)
 
     def processes(self, handle: Any, row: dict[str, Any]) -> list[dict[str, Any]]:
-        """Compute, graphics and MPS processes; a list that cannot be had is an error of the row."""
-        found = []
+        """Compute, graphics and MPS processes; a list that cannot be had is an error of the row.
+
+        A process is one row: a client of MPS is on the list of compute processes too, with the same
+        memory, and counted twice it would hold twice what it has.
+        """
+        found: dict[int, dict[str, Any]] = {}
         kinds = (("Compute", "compute"), ("Graphics", "graphics"), ("MPSCompute", "mps"))
         for name, kind in kinds:
             users, why = self._list("nvmlDeviceGet{}RunningProcesses".format(name), handle)
             if users is None and kind == "compute":
                 row["error"] = row["error"] or "processes: {}".format(why)
             for user in users or ():
-                memory = user.usedGpuMemory
-                found.append(
-                    {
-                        "pid": int(user.pid),
-                        "memory_mib": None if memory is None else memory / MIB,
-                        "kind": kind,
-                    }
-                )
-        return found
+                pid, memory = int(user.pid), user.usedGpuMemory
+                mib = None if memory is None else memory / MIB
+                before = found.get(pid)
+                if before is not None and mib is None:
+                    mib = before["memory_mib"]
+                found[pid] = {"pid": pid, "memory_mib": mib, "kind": kind}
+        return list(found.values())
 
     def _list(self, name: str, handle: Any) -> tuple[list[Any] | None, str]:
         why = "not available"

@@ -26,6 +26,7 @@ from console.preflight.engine_check import (
     request,
     script,
 )
+from console.preflight.handover import handed_over
 from console.remote import Remote
 from console.text import is_secret_name
 
@@ -43,6 +44,8 @@ async def engine_findings(
     Raises:
         HostError: the link is lost.
     """
+    if facts is not None:
+        command = handed_over(command, facts)
     if command.engine != "sglang" or command.container is not None:
         return ()
     if facts is None:

@@ -9,6 +9,7 @@ from console.model import Finding, Severity
 from console.preflight.command import LaunchCommand
 from console.preflight.context import Context, make_context
 from console.preflight.facts import HostFacts
+from console.preflight.handover import handed_over
 from console.preflight.rules import (
     algorithms,
     arguments,
@@ -59,7 +60,7 @@ def check(command: LaunchCommand, facts: HostFacts, version: str = "") -> tuple[
     taken, and the newest known one, with a finding that says so, where nobody knows. Pure: reads
     nothing but its arguments, and no fact that is ``None`` leads to a finding against the launch.
     """
-    context = make_context(command, facts, version)
+    context = make_context(handed_over(command, facts), facts, version)
     found: dict[tuple[str, str], Finding] = {}
     for rules in _RULES:
         for finding in rules(context):

@@ -16,12 +16,13 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-from tests.gpu import failures, lab, lifecycle, nvml, pair
+from tests.gpu import failures, lab, lifecycle, nvml, pair, ranks
 
 PARTS = {
     "nvml": nvml.run,
     "pair": pair.run,
     "lifecycle": lifecycle.run,
+    "ranks": ranks.run,
     "failures-a": failures.run,
     "failures-b": failures.run,
     "failures-c": failures.run,

@@ -22,13 +22,13 @@ for step in "$@"; do
   pids=
   for part in $(echo "${step#*:}" | tr + ' '); do
     timeout --signal=TERM --kill-after=10 "$limit" python3 -m tests.gpu "$part" --out $results \
-      >"$results/$part.txt" 2>&1 &
+      >"$results/$part.out" 2>&1 &
     pids="$pids $!"
   done
   for pid in $pids; do wait "$pid" || code=1; done
   tar cz -C $results -f "$out/results.tar.gz" .
   echo "=== $step at $SECONDS s"
-  tail -qn 60 $results/*.txt | cut -c1-400
-  rm -f $results/*.txt
+  tail -qn 60 $results/*.out | cut -c1-400
+  rm -f $results/*.out
 done
 exit $code

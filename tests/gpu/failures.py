@@ -19,7 +19,9 @@ from tests.gpu.lab import Lab, brief, copy_pair, edit_json, gpu_memory, smi
 from tests.gpu.nvml import holder
 
 LIMIT_S = 170
-IDLE_MIB = 700
+IDLE_MIB = 100
+CONTEXT_MIB = 620
+"""MiB that a process's CUDA context takes on an H200 besides what it asks for."""
 IDLE_S = 300
 Make = Callable[[Path], dict[str, Any]]
 
@@ -137,7 +139,7 @@ A = (
 )  # fmt: skip
 B = (
     Case("float32", flagged(dtype="float32"), "SGLang's own kernels do not take float32",
-         ("engine-invariant",), refused=False),
+         ("model-support", "args-validation")),
     Case("grpc", lambda _: servers.sglang(port=58_123),
          "SGLang takes port + 10000 for gRPC, which is above 65535", ("args-validation",)),
     Case("weightless", no_draft_weights, "the draft's folder has no weights",
@@ -148,19 +150,25 @@ B = (
          ("draft-model", "checkpoint-files")),
     Case("architecture", unknown_architecture, "no such architecture", ("model-support",)),
     Case("two-gpus", flagged(tp_size=2), "tensor parallel over 2, the machine has 1 GPU",
-         ("args-validation", "gpu-visibility", "cuda-async")),
-    Case("small-pool", flagged(mem_fraction_static=0.001, max_total_tokens=None),
-         "0.1 % of the memory holds no KV cache", ("gpu-oom-load",), refused=False),
+         ("args-validation", "driver-fabric", "cuda-async")),
     Case("quantized", flagged(quantization="awq"), "awq asked of weights that are not quantized",
          ("quant-tp-shape", "args-validation", "model-support", "checkpoint-files")),
 )  # fmt: skip
+ALONE = (
+    # What is free while others come and go decides; so these have the GPU to themselves.
+    Case("small-pool", flagged(mem_fraction_static=0.001, max_total_tokens=None),
+         "0.1 % of the memory holds no KV cache", ("gpu-oom-load",)),
+    Case("memory", flagged(mem_fraction_static=0.88, max_total_tokens=None),
+         "another process holds all but 700 MiB of the GPU",
+         ("gpu-oom-load", "gpu-memory-held", "gpu-oom-runtime")),
+)  # fmt: skip
+LEFT_MIB = 700
 C = (
     Case("no-visible-gpu", under({"CUDA_VISIBLE_DEVICES": "6"}),
-         "CUDA_VISIBLE_DEVICES names a GPU that is not there", ("gpu-visibility",)),
+         "CUDA_VISIBLE_DEVICES names a GPU that is not there", ("driver-fabric",)),
     Case("interface", under({"GLOO_SOCKET_IFNAME": "nosuch0", "NCCL_SOCKET_IFNAME": "nosuch0"}),
          "GLOO_SOCKET_IFNAME names no interface of the host", ("nccl-init",), refused=False),
-    Case("cache-is-a-file", full_cache, "TRITON_CACHE_DIR is a file", ("shm-disk-cache",),
-         refused=False),
+    Case("cache-is-a-file", full_cache, "TRITON_CACHE_DIR is a file", ("shm-disk-cache",)),
     Case("no-compiler", under({"CC": "/nonexistent/gcc", "TRITON_CACHE_DIR": "/tmp/specops-cold"}),
          "Triton's C compiler does not exist, its cache is cold", ("toolchain-jit",),
          refused=False),
@@ -170,7 +178,7 @@ C = (
     Case("no-tokenizer", missing_tokenizer, "the target's folder has no tokenizer",
          ("checkpoint-files", "model-support")),
     Case("two-replicas", flagged(dp_size=2), "data parallel over 2, the machine has 1 GPU",
-         ("args-validation", "gpu-visibility", "cuda-async")),
+         ("args-validation", "driver-fabric", "cuda-async")),
     Case("experts", flagged(ep_size=2), "expert parallel over 2 with tensor parallel 1",
          ("args-validation", "engine-invariant")),
     Case("tiny-pool", flagged(max_total_tokens=4), "4 tokens of KV cache hold no request",
@@ -198,7 +206,7 @@ def run(lab: Lab) -> None:
             pool.map(lambda case: lab.attempt(case.name, lambda: one(lab, case, launching)), cases)
         )
     if lab.part == "failures-b":
-        lab.attempt("memory", lambda: memory_held(lab))
+        lab.attempt("alone", lambda: alone(lab))
 
 
 def port_case(entries: dict[str, dict[str, Any]]) -> Case:
@@ -281,15 +289,17 @@ def keep(lab: Lab, case: Case, documents: dict[str, Any]) -> None:
         lab.keep_log(str(log), f"{lab.part}-{case.name}")
 
 
-def memory_held(lab: Lab) -> None:
-    """Another process holds nearly all memory of the GPU."""
-    until = time.monotonic() + IDLE_S
-    while gpu_memory() > IDLE_MIB and time.monotonic() < until:  # the other half may still run
-        time.sleep(1)
-    free = float(smi("memory.free")[0][0])
-    with holder(int(free - 8192)):
-        entry = servers.sglang(mem_fraction_static=0.88, max_total_tokens=None)
-        lab.configure({"memory": entry})
-        case = Case("memory", lambda _: entry, "another process holds all but 8 GiB of the GPU",
-                    ("gpu-oom-load", "gpu-memory-held", "gpu-oom-runtime"))  # fmt: skip
-        one(lab, case, threading.Lock())
+def alone(lab: Lab) -> None:
+    """The cases that need an idle GPU, the last one with another process on it."""
+    for case in ALONE:
+        until = time.monotonic() + IDLE_S
+        while gpu_memory() > IDLE_MIB and time.monotonic() < until:  # others may still run
+            time.sleep(1)
+        free = float(smi("memory.free")[0][0])
+        lab.configure({case.name: case.make(lab.folder)})
+        with (
+            holder(int(free - CONTEXT_MIB - LEFT_MIB))
+            if case.name == "memory"
+            else contextlib.nullcontext()
+        ):
+            one(lab, case, threading.Lock())

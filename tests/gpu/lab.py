@@ -216,8 +216,8 @@ def smi(fields: str) -> list[list[str]]:
 
 
 def gpu_memory() -> float:
-    """Memory in use on the first GPU in MiB, as nvidia-smi says."""
-    return float(smi("memory.used")[0][0])
+    """Memory in use on all GPUs in MiB, as nvidia-smi says."""
+    return sum(float(row[0]) for row in smi("memory.used"))
 
 
 def copy_pair(target: Path, draft: Path, folder: Path) -> tuple[Path, Path]:
@@ -280,7 +280,7 @@ def children(pid: int) -> dict[int, str]:
 
 
 class Memory:
-    """Memory of the first GPU and of the processes on it at 20 Hz, for the lag until it is back."""
+    """Memory of all GPUs and of the processes on them at 20 Hz, for the lag until it is back."""
 
     def __init__(self) -> None:
         self.samples: list[tuple[float, float, dict[int, float]]] = []
@@ -299,13 +299,17 @@ class Memory:
         import pynvml  # type: ignore[import-untyped, unused-ignore]
 
         pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        gpus = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
         while not self._end.wait(0.05):
-            at = time.monotonic()
-            used = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2).used
-            users = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-            held = {user.pid: (user.usedGpuMemory or 0) / 2**20 for user in users}
-            self.samples.append((at, used / 2**20, held))
+            at, used, held = time.monotonic(), 0.0, dict[int, float]()
+            for gpu in gpus:
+                used += (
+                    pynvml.nvmlDeviceGetMemoryInfo(gpu, version=pynvml.nvmlMemory_v2).used / 2**20
+                )
+                for user in pynvml.nvmlDeviceGetComputeRunningProcesses(gpu):
+                    mib = (user.usedGpuMemory or 0) / 2**20
+                    held[user.pid] = held.get(user.pid, 0.0) + mib
+            self.samples.append((at, used, held))
 
     def held(self, pids: set[int]) -> float:
         """MiB that these processes hold now."""

@@ -277,7 +277,13 @@ def relaunch(lab: Lab) -> None:
 
 
 def nothing_left(lab: Lab, memory: Memory) -> None:
-    """At the end: no zombies, memory as at the beginning."""
+    """At the end: what the killed ones left is cleaned; no zombies, memory as at the beginning."""
+    code, document, seconds = lab.specops("kill-zombies", "gpu", "--quick", "--yes", timeout=120)
+    lab.keep("kill-zombies-end", document)
+    host = document["hosts"][0]
+    lab.check("what they left is cleaned", "specops kill-zombies --quick --yes", "exit 0, clean",
+              f"exit {code}, {seconds:.1f} s, {json.dumps(brief(host, 'cleaned', 'clean'))}",
+              code == 0)  # fmt: skip
     code, document, _ = lab.specops("zombies", "gpu", "--quick", timeout=60)
     found = [brief(z, "pid", "kind", "resource") for z in document["hosts"][0]["zombies"]]
     used = memory.samples[-1][1] if memory.samples else None

@@ -13,6 +13,7 @@ REPORT = ROOT / "docs" / "gpu-report.md"
 TITLES = {
     "pair": "The shipped pair in SGLang and in the bundled engine",
     "lifecycle": "A server's life",
+    "ranks": "A server over two GPUs",
     "failures-a": "Starts that fail, first third",
     "failures-b": "Starts that fail, second third",
     "failures-c": "Starts that fail, last third",

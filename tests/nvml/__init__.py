@@ -9,6 +9,7 @@ monitor. Lines of the file (``scenario.c`` reads them)::
                mig= lost= old_layout= name=…]          MiB, %, milliwatts, degrees Celsius
     mig GPU SLOT [uuid= total= used=]
     proc GPU PID MIB [lag= start= shown= graphics= instance= util=]
+                                                       graphics: 1 graphics, 2 a client of MPS
     elsewhere GPU PID MIB …                            a pid of another namespace
     fail FUNCTION GPU|* CODE                           FUNCTION may be ``init`` or ``nvidia-smi``
     hang FUNCTION GPU|* SECONDS

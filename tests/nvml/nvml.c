@@ -304,7 +304,8 @@ static Return processes(const Scenario *s, int gpu, int graphics, int old, unsig
     unsigned room = *count, found = 0;
     for (int i = 0; i < s->n_procs; i++) {
         const Proc *proc = &s->procs[i];
-        if (proc->gpu != gpu || proc->graphics != graphics) {
+        /* 2 is a client of MPS, which stands on the list of compute processes too. */
+        if (proc->gpu != gpu || (proc->graphics != graphics && !(proc->graphics == 2 && graphics == 0))) {
             continue;
         }
         if (found < room && into != NULL && old) {
@@ -328,13 +329,7 @@ PROCESS_LIST(nvmlDeviceGetComputeRunningProcesses_v3, 0)
 PROCESS_LIST(nvmlDeviceGetComputeRunningProcesses_v2, 0)
 PROCESS_LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, 1)
 PROCESS_LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, 1)
-
-Return nvmlDeviceGetMPSComputeRunningProcesses_v3(Device device, unsigned *count, void *into) {
-    BEGIN(device);
-    (void)into;
-    *count = 0;
-    return OK;
-}
+PROCESS_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, 2)
 
 Return nvmlDeviceGetProcessUtilization(Device device, Sample *into, unsigned *count, unsigned long long since) {
     BEGIN(device);

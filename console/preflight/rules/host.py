@@ -29,6 +29,11 @@ _PATH_FLAGS = (
     ("config", "the file with more flags"),
     ("speculative-token-map", "the token map"),
 )
+_CACHES = (
+    *("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"),
+    *("TORCH_EXTENSIONS_DIR", "FLASHINFER_WORKSPACE_BASE", "SGLANG_DG_CACHE_DIR", "TMPDIR"),
+)
+"""Variables that name a folder which the engine, or what it compiles with, makes and writes to."""
 _DRIVER_FOR_CUDA = {11: 450, 12: 525, 13: 580}
 _MIN_LOG_MIB = 100.0
 _MIN_SHM_MIB = 1024.0
@@ -37,6 +42,7 @@ _MIN_SHM_MIB = 1024.0
 def rules(ctx: Context) -> Iterator[Finding]:
     """Every finding over the host."""
     yield from paths(ctx)
+    yield from caches(ctx)
     yield from ports(ctx)
     yield from host_form(ctx)
     yield from reachable(ctx)
@@ -62,6 +68,7 @@ def wanted_paths(command: LaunchCommand, settings_text: dict[str, str]) -> tuple
     if command.log:
         found.append(str(PurePosixPath(command.log).parent))
     found += command.env_files
+    found += [command.env[name] for name in _CACHES if name in command.env]
     return tuple(dict.fromkeys(path for path in found if is_local(path)))
 
 
@@ -92,6 +99,22 @@ def paths(ctx: Context) -> Iterator[Finding]:
                 "copy it to the host before",
                 f"--{key}",
             )
+
+
+def caches(ctx: Context) -> Iterator[Finding]:
+    """Folders for caches are folders, and the user that launches may write there."""
+    for name in _CACHES:
+        path = ctx.command.env.get(name, "")
+        facts = ctx.facts.paths.get(path)
+        if facts is None or not facts.exists:
+            continue  # it is made where it is missing
+        shown = f"{name}={clean(path, limit=100)}"
+        if facts.directory is False:
+            yield ctx.error("cache-not-a-folder", f"{shown} is a file: the first kernel or file "
+                            "that is kept there ends the start", "name a folder")  # fmt: skip
+        elif facts.writable is False:
+            yield ctx.warning("cache-unwritable", f"{shown} cannot be written by the user that "
+                              "launches", "name a folder of that user's own")  # fmt: skip
 
 
 def port_of(ctx: Context) -> int | None:

@@ -7,7 +7,7 @@ SGLang's EAGLE-3 loader takes over names it knows and passes silently over all o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from console.model import Finding
 from console.preflight.context import Context
@@ -18,6 +18,10 @@ _SHARD = re.compile(r"(.+)-(\d+)-of-(\d+)\.(safetensors|bin)$")
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 _OF_TRAINING = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt")
 """Files that look like weights and are left out when a model is loaded."""
+_TOKENIZER = re.compile(
+    r"^tokenizer\.|^(?:vocab|tekken|spiece|sentencepiece)|\.(?:model|tiktoken)$|^tokenization_\w+\.py$"
+)
+"""Files any one of which makes a tokenizer; tokenizer_config.json alone makes none."""
 _NO_FILES = ("dummy", "remote", "remote_instance", "private")
 """Values of --load-format with which the weights come from elsewhere."""
 _FLAG = {"target": "--model-path", "draft": "--speculative-draft-model-path"}
@@ -71,6 +75,9 @@ def folder(ctx: Context, which: str, facts: ModelFacts) -> Iterator[Finding]:
             flag,
         )
         return
+    if which == "target" and ctx.facts.ports is not None:
+        # Only where it was looked at on its host: a folder to be judged elsewhere may be a part.
+        yield from tokenizer(ctx, facts.files, flag)
     missing = sorted(set((facts.index or {}).values()) - set(facts.files)) or unfinished(weights)
     if missing:
         total = len(set((facts.index or {}).values()) | weights)
@@ -91,6 +98,23 @@ def folder(ctx: Context, which: str, facts: ModelFacts) -> Iterator[Finding]:
                 "fetch it again",
                 flag,
             )
+
+
+def tokenizer(ctx: Context, files: Mapping[str, int], flag: str) -> Iterator[Finding]:
+    """The target's folder holds its tokenizer, unless another path or none is asked for."""
+    elsewhere = "tokenizer-path" in ctx.settings or ctx.settings.on("skip-tokenizer-init")
+    if elsewhere or any(_TOKENIZER.search(name) for name in files):
+        return
+    if any(name.endswith(".gguf") for name in files):
+        return  # which holds its own
+    yield ctx.error(
+        "tokenizer-missing",
+        "the target's folder holds no tokenizer (tokenizer.json, tokenizer.model, vocab.json, …): "
+        "the start ends before anything is loaded",
+        "finish the download, or give --tokenizer-path",
+        flag,
+        "--tokenizer-path",
+    )
 
 
 def unfinished(weights: set[str]) -> list[str]:

@@ -104,6 +104,15 @@ def test_unknown_memory_and_pids_of_another_namespace(nvml: Nvml) -> None:
     assert nvml.used_mib(1) == 0
 
 
+def test_a_client_of_mps_is_one_process(nvml: Nvml) -> None:
+    """The driver lists it as a compute process and as a client, with the same memory."""
+    nvml.set_elsewhere(0, 4_194_000, 1634, graphics=2)
+    nvml.set_elsewhere(0, 4_194_001, 66)
+    prelude = "import json, pynvml\nfrom console.agent.nvml import Reader\npynvml.nvmlInit()"
+    code = "out = [list(p.values()) for p in Reader(pynvml).gpus()[0]['processes']]"
+    assert ask(nvml, code, prelude) == [[4_194_000, 1634.0, "mps"], [4_194_001, 66.0, "compute"]]
+
+
 def test_a_lost_gpu_leaves_the_others(nvml: Nvml) -> None:
     nvml.set_gpu(5, lost=True)
     seen = ask(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from console.model import Severity
-from console.preflight import check, parse_command
+from console.preflight import GpuFacts, HostFacts, ModelFacts, check, parse_command
 from console.preflight.tables import BUNDLED, load
 from eagle3 import server_args
 from tests.engine.verdicts import engine_argv
@@ -59,3 +60,25 @@ def test_the_bundled_engine_agrees(
     findings = check(parse_command(case.command), case.facts, case.version)
     own = [finding.rule for finding in findings if finding.severity is Severity.ERROR]
     assert bool(refused) == bool(own), (refused, own)
+
+
+GPU_HOST = HostFacts(gpus=(GpuFacts(0, "NVIDIA H200", 143771, 143000),), sglang="0.5.12.post1")
+
+
+def judged(words: str, facts: HostFacts) -> set[str]:
+    line = f"python3 -m eagle3.launch_server --model-path /m {words}"
+    return {finding.rule for finding in check(parse_command(line), facts)}
+
+
+def test_what_sglang_computes_is_judged_as_sglangs() -> None:
+    """Flags of SGLang that the bundled engine lacks are no fault where it hands over."""
+    given = "--engine sglang --grammar-backend none --debug-hang-at 3 --no-parent-death-signal"
+    nowhere = HostFacts(sglang="0.5.12.post1")
+    assert not judged(given, nowhere) & {"flag-unknown", "flag-other-version"}
+    assert not judged("--grammar-backend none", GPU_HOST)  # --engine auto, with a GPU and SGLang
+    assert judged("--grammar-backend none", HostFacts(gpus=(), sglang="0.5.12.post1"))
+    assert judged("--grammar-backend none --device cpu", GPU_HOST)
+    assert judged("--grammar-backend none --engine=torch", GPU_HOST)
+    assert "context-length" in judged("--engine=sglang --context-length 262144", replace(
+        GPU_HOST, target=ModelFacts(config={"max_position_embeddings": 2048,
+                                            "architectures": ["LlamaForCausalLM"]})))  # fmt: skip

@@ -126,6 +126,34 @@ def test_shards() -> None:
     assert rules(f"{LAUNCH} --load-format dummy", HostFacts(target=empty)) == {}
 
 
+def test_a_tokenizer_lies_beside_the_weights() -> None:
+    """Seen on a host: the start ends in transformers, 12 s after the launch."""
+
+    def judged(*names: str, line: str = LAUNCH) -> dict[str, str]:
+        files = dict.fromkeys(("model.safetensors", "config.json", *names), 9)
+        return rules(line, HostFacts(target=ModelFacts(config={}, files=files), ports={}))
+
+    missing = {"tokenizer-missing": "error"}
+    assert judged() == missing
+    assert judged("tokenizer_config.json", "special_tokens_map.json") == missing
+    for name in ("tokenizer.json", "tokenizer.model", "qwen.tiktoken", "tekken.json", "vocab.json",
+                 "spiece.model", "tokenization_kimi.py", "model.gguf"):  # fmt: skip
+        assert judged(name) == {}, name
+    assert judged(line=f"{LAUNCH} --tokenizer-path org/name") == {}
+    assert judged(line=f"{LAUNCH} --skip-tokenizer-init") == {}
+
+
+def test_cache_folders_are_folders() -> None:
+    line = f"TRITON_CACHE_DIR=/c HF_HOME=/h {LAUNCH}"
+    assert {"/c", "/h"} <= set(wanted_paths(parse_command(line), VERSION))
+    new = HostFacts(paths={"/c": PathFacts(exists=False)})
+    assert rules(line, new) == {}
+    file = HostFacts(paths={"/c": PathFacts(exists=True, directory=False, writable=True)})
+    assert rules(line, file) == {"cache-not-a-folder": "error"}
+    other = HostFacts(paths={"/h": PathFacts(exists=True, directory=True, writable=False)})
+    assert rules(line, other) == {"cache-unwritable": "warning"}
+
+
 def test_ports() -> None:
     used = HostFacts(ports={30000: "python3 (pid 5)", 5000: "", 30235: "x"})
     assert rules(LAUNCH, used) == {"port-in-use": "error"}
