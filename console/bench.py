@@ -13,7 +13,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -27,6 +27,8 @@ from console.watch import probe
 PERCENTILES = (50, 90, 99)
 SILENT_S = 300.0
 """A request fails after so long without a byte; behind a long queue the first token takes long."""
+TELL_S = 5.0
+"""How often it is told how far a measurement is: nobody waits longer without a word."""
 WARM_UP_S = 60.0
 """The same while warming up, when nothing queues."""
 
@@ -79,9 +81,11 @@ async def warm_up(client: httpx.AsyncClient, url: str, tokens: int, key: str | N
 
 async def measure(
     client: httpx.AsyncClient, url: str, *, concurrency: int, requests: int, tokens: int,
-    key: str | None = None,
+    key: str | None = None, tell: Callable[[str], None] = lambda _line: None,
 ) -> Level:  # fmt: skip
     """So many requests, so many at a time, each of ``tokens`` tokens at most.
+
+    ``tell`` is told every :data:`TELL_S` how far it is.
 
     Raises:
         HostError: the link is lost.
@@ -95,13 +99,22 @@ async def measure(
             text = texts[number % len(texts)]
             samples.append(await request(client, url, text, tokens, key))
 
+    async def telling() -> None:
+        while True:
+            await asyncio.sleep(TELL_S)
+            took = time.perf_counter() - started
+            tell(f"at {concurrency}: {len(samples)} of {requests} requests done, {took:.0f} s")
+
     started = time.perf_counter()
+    teller = asyncio.ensure_future(telling())
     try:
         async with asyncio.TaskGroup() as group:
             for _ in range(min(concurrency, requests)):
                 group.create_task(worker())
     except ExceptionGroup as lost:  # every worker has lost the same link: one of them says it
         raise lost.exceptions[0] from lost
+    finally:
+        teller.cancel()
     seconds = time.perf_counter() - started
     counted = await probe.metrics(client, url)
     return summarise(concurrency, samples, seconds, counted.accept_length if counted else None)

@@ -18,20 +18,30 @@ PORT_S = 5.0
 async def still_alive(step: Step, remote: Remote) -> Outcome | None:
     """Whether the run that the step would start again has never ended: then it is left as it is.
 
-    Its record may say that it was stopped on purpose, because that is noted before it is.
+    Its record may say that it was stopped on purpose, because that is noted before it is. With
+    ``params["doubt_s"]`` it may be on its way out: it is looked at for so long.
     """
     name = step.params.get("unless_alive")
     old = next((r for r in await remote.runs() if r.run_id == name), None)
     if old is None:
         return None
-    snapshot = await remote.snapshot(full=True)
-    members = [p for p in snapshot.processes if p.id == old.launcher or p.run_id == old.run_id]
-    if not any(p.state not in ("Z", "X") for p in members):
+    deadline = time.monotonic() + float(step.params.get("doubt_s", 0.0))
+    while await _lives(old, remote):
+        if time.monotonic() >= deadline:
+            break
+        await asyncio.sleep(0.5)
+    else:
         return None
     if old.outcome == "stopped":
         served = "ready" if old.served else None
         await remote.save_run(replace(old, outcome=served, ended_at=None))
     return Outcome("ok", f"run {old.run_id} has never ended", {"run_id": old.run_id})
+
+
+async def _lives(run: Run, remote: Remote) -> bool:
+    processes = (await remote.snapshot(full=True)).processes
+    members = [p for p in processes if p.id == run.launcher or p.run_id == run.run_id]
+    return any(p.state not in ("Z", "X") for p in members)
 
 
 async def at_start(remote: Remote, run: Run, snapshot: Snapshot) -> Run:

@@ -9,11 +9,11 @@ import click
 
 from console.cli.common import Cli, common, confirm, connected, connected_all, run_async
 from console.cli.output import number, print_json, say, table, warn
-from console.errors import ActionFailed, HostError, PreflightFailed, Refused, UsageError
+from console.errors import PreflightFailed, UsageError
 from console.planning.measuring import Load, history_path, keep, level_to_json, levels, run_levels
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from console.actions.audit import AuditLog
     from console.bench import Level, Ratio
@@ -64,13 +64,18 @@ async def _alone(cli: Cli, name: str, load: Load) -> int:
     config = cli.config()
     server = config.server(name)
     async with connected(config, config.host(server.host), read_only=True) as remote:
-        found, ran = await run_levels(remote, server, load)
+        found, ran = await run_levels(remote, server, load, teller(name))
     remember(remote.host.name, ran, found, load)
     if cli.json:
         print_json({**ran, "levels": [level_to_json(x) for x in found]})
     else:
         say_levels(found)
     return 6 if any(level.failed for level in found) else 0
+
+
+def teller(name: str) -> Callable[[str], None]:
+    """Says on stderr how far a measurement is."""
+    return lambda line: warn(line, head=name)
 
 
 def say_levels(found: Sequence[Level]) -> None:
@@ -106,6 +111,7 @@ def remember(host: str, ran: dict[str, Any], found: Sequence[Level], load: Load)
 async def _against(cli: Cli, name: str, load: Load, other: str, rounds: int, *, yes: bool) -> int:
     from console.actions.audit import AuditLog
     from console.bench import compare
+    from console.cli.putback import putting_back
     from console.planning.planner import Planner
     from console.runners.settings import Choice, choose
     from console.watch.attribution import find
@@ -120,30 +126,28 @@ async def _against(cli: Cli, name: str, load: Load, other: str, rounds: int, *, 
             hint = f"specops relaunch {name} first"
             raise UsageError(f"no run of {name} is recorded to compare with", hint=hint)
         first = Choice(speculative=run.speculative, nccl=run.nccl, preset=run.preset)
-        if _label(first) == _label(second):
+        if label(first) == label(second):
             raise UsageError(f"{name} runs with {other} already", hint="name another preset")
         confirm(f"Relaunch {name} {2 * rounds} times on {server.host}?", yes=yes)
         planner = Planner(remote, config, presets, audit.user, remotes)
         for choice in (first, second):  # before anything is stopped
             await checked(planner, server, choice)
         measured: list[tuple[list[Level], list[Level]]] = []
-        try:
+        async with putting_back(config, planner, audit, server, first, quiet=cli.json):
             for turn in range(rounds):
-                warn(f"round {turn + 1} of {rounds}")
                 pair = []
                 for choice in (first, second):
+                    warn(f"round {turn + 1} of {rounds}: {label(choice)}", head=name)
                     await relaunch(config, planner, audit, server, choice, quiet=cli.json)
-                    found, ran = await run_levels(remote, server, load)
+                    found, ran = await run_levels(remote, server, load, teller(name))
                     remember(server.host, ran, found, load)
                     pair.append(found)
                 measured.append((pair[0], pair[1]))
-        finally:
-            await restore(config, planner, audit, server, first, quiet=cli.json)
     ratios = {
         count: compare([(a[i].tokens_per_s, b[i].tokens_per_s) for a, b in measured])
         for i, count in enumerate(load.concurrency)
     }
-    _report(cli, name, _label(first), other, measured, ratios)
+    _report(cli, name, label(first), other, measured, ratios)
     return 6 if any(x.failed for pair in measured for part in pair for x in part) else 0
 
 
@@ -171,22 +175,12 @@ async def checked(planner: Planner, server: Server, choice: Choice) -> Plan:
     plan = await planner.relaunch(server, choice, Options())
     errors = [f.message for f in plan.findings if f.severity.value == "error"]
     if errors:
-        raise PreflightFailed(f"{_label(choice)}: {'; '.join(errors)}", place=server.name)
+        raise PreflightFailed(f"{label(choice)}: {'; '.join(errors)}", place=server.name)
     return plan
 
 
-async def restore(
-    config: Config, planner: Planner, audit: AuditLog, server: Server, first: Choice, *,
-    quiet: bool,
-) -> None:  # fmt: skip
-    """Leave behind what ran before; a failure of that is said and hides no earlier one."""
-    try:
-        await relaunch(config, planner, audit, server, first, quiet=quiet)
-    except (ActionFailed, HostError, PreflightFailed, Refused) as error:
-        warn(f"{server.name} was not brought back to {_label(first)}: {error}", head="specops")
-
-
-def _label(choice: Choice) -> str:
+def label(choice: Choice) -> str:
+    """The presets of a choice, in one word."""
     names = (choice.preset, choice.speculative, choice.nccl)
     return "+".join(n for n in names if n) or "default"
 

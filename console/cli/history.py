@@ -265,7 +265,7 @@ async def _again(
         if dry_run:
             if cli.json:
                 print_json({**_document(record, host.name, []), "dry_run": True})
-            return 1
+            return 1 if record.plan.steps else 0
         confirm(f"{'Undo' if undo else 'Resume'} {plan_id} on {host.name}?", yes=yes)
         return await _carry_out(cli, config, remote, others, record)
 
@@ -325,7 +325,9 @@ def _document(record: PlanRecord, host: str, results: list[StepResult]) -> dict[
 
     plan = plan_to_json(record.plan)
     bad = [r for r in results if r.outcome in ("failed", "refused")]
-    outcome = bad[-1].outcome if bad else "ok" if results else "interrupted"
+    outcome = (
+        bad[-1].outcome if bad else "ok" if results or not record.plan.steps else "interrupted"
+    )
     code = 0
     if bad:
         code = int(bad[-1].data.get("exit_code", 4 if outcome == "refused" else 6))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from console.cli.bench import checked, relaunch, remember, restore
+from console.cli.bench import checked, relaunch, remember, teller
 from console.cli.common import Cli, confirm, connected_all
 from console.cli.output import number, print_json, say, table, warn
+from console.cli.putback import putting_back
 from console.errors import ActionFailed, PreflightFailed, Refused, UsageError
 from console.planning import sweep as sweeps
 from console.planning.measuring import Load, level_to_json, run_levels
@@ -70,11 +71,9 @@ async def run_sweep(
         planner = Planner(remote, config, presets, audit.user, remotes)
         before = sweep.before
         first = Choice(before["speculative"], before["nccl"], before["preset"])
-        try:
+        async with putting_back(config, planner, audit, server, first, quiet=cli.json):
             await _measure(cli, config, planner, audit, server, sweep, load)
             sweeps.note(sweep, {"end": True})
-        finally:
-            await restore(config, planner, audit, server, first, quiet=cli.json)
     done = sweeps.load(sweep.path)
     assert done is not None
     _report(cli, done)
@@ -111,7 +110,7 @@ async def _measure(
         try:
             await checked(planner, server, choice)
             await relaunch(config, planner, audit, server, choice, quiet=cli.json)
-            found, ran = await run_levels(planner.remote, server, load)
+            found, ran = await run_levels(planner.remote, server, load, teller(server.name))
         except (ActionFailed, PreflightFailed, Refused) as error:
             failed.add(preset)
             sweeps.note(sweep, {"preset": preset, "error": clean(str(error), limit=300)})

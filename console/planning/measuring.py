@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,19 +80,27 @@ def levels(text: str) -> tuple[int, ...]:
 
 
 async def run_levels(
-    remote: Remote, server: Server, load: Load
+    remote: Remote, server: Server, load: Load, tell: Callable[[str], None]
 ) -> tuple[list[Level], dict[str, Any]]:
     """Warm up, then each concurrency; and which run and presets it was that were measured.
+
+    ``tell`` is told how far it is, every few seconds.
 
     Raises:
         ActionFailed: the server does not complete.
         HostError: the link is lost.
     """
     ran = await running(remote, server)
-    return [level async for level in each_level(remote, server, load)], ran
+    found: list[Level] = []
+    async for level in each_level(remote, server, load, tell):
+        tell(f"at {level.concurrency}: {level.tokens_per_s:.1f} tokens/s")
+        found.append(level)
+    return found, ran
 
 
-async def each_level(remote: Remote, server: Server, load: Load) -> AsyncGenerator[Level]:
+async def each_level(
+    remote: Remote, server: Server, load: Load, tell: Callable[[str], None] = lambda _line: None
+) -> AsyncGenerator[Level]:
     """Warm up, then one level after the other, as they come.
 
     Raises:
@@ -106,6 +114,7 @@ async def each_level(remote: Remote, server: Server, load: Load) -> AsyncGenerat
     client = probe.open_client(remote.http())
     try:
         url = probe.address(server, await _port(remote, server))
+        tell(f"warming up, then {load.requests} requests of {load.tokens} tokens")
         try:
             await warm_up(client, url, load.tokens, key)
         except ActionFailed as error:
@@ -115,7 +124,7 @@ async def each_level(remote: Remote, server: Server, load: Load) -> AsyncGenerat
             raise ActionFailed("it is stopped", place=server.name, hint=hint) from error
         for count in load.concurrency:
             yield await measure(client, url, concurrency=count, tokens=load.tokens, key=key,
-                                requests=count * load.per_worker)  # fmt: skip
+                                requests=count * load.per_worker, tell=tell)  # fmt: skip
     finally:
         await client.aclose()
 

@@ -166,19 +166,16 @@ class Several:
         """Take back on each host what was begun there.
 
         Raises:
-            UsageError: it has done nothing that could be taken back.
+            UsageError: it was taken back already.
+            Refused: on one of them a later run is there in place of its own.
         """
         run_id = new_run_id()
-        plans: list[Plan] = []
-        nothing: UsageError | None = None
-        for planner in self.planners:
-            mine = part_of(record, planner.remote.host.name)
-            try:
-                plans.append(await plan_undo_serving(planner.remote, self.server, mine, run_id))
-            except UsageError as error:
-                nothing = error
-        if not plans and nothing is not None:
-            raise nothing
+        plans = [
+            await plan_undo_serving(
+                planner.remote, self.server, part_of(record, planner.remote.host.name), run_id
+            )
+            for planner in self.planners
+        ]
         joined = join(plans)
         return replace(joined, host=record.plan.host, undoes=record.plan.id)
 

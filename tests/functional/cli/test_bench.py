@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tests.functional.cli.conftest import Command, free_port
-from tests.functional.cli.test_serving import until
+from tests.functional.cli.test_serving import state, until
 
 METRICS = "sglang:spec_accept_length 2.5\nsglang:generation_tokens_total 100\n"
 
@@ -163,3 +165,87 @@ def test_a_sweep_killed_goes_on_and_a_preset_that_cannot_serve_is_passed_over(
     kept = [json.loads(line) for line in (folder / "here.jsonl").read_text().splitlines()]
     assert {row["sweep"] for row in kept} == {ran.json["sweep"]}
     assert bundled("status", "--json").json["hosts"][0]["servers"][0]["preset"] == "eagle3-3step"
+
+
+class Told:
+    """A command's stderr as it comes."""
+
+    def __init__(self, console: subprocess.Popen[str]) -> None:
+        self.console = console
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.console.stderr is not None
+        for line in self.console.stderr:
+            self.lines.append(line.rstrip())
+
+    def until(self, word: str, after: int = 0) -> int:
+        """Wait for a line that holds the word; returns the number of the next."""
+
+        def found() -> bool:
+            return any(word in line for line in self.lines[after:])
+
+        until(lambda: found() or self.console.poll() is not None, 120)
+        assert found(), (word, self.lines)
+        return next(n for n, line in enumerate(self.lines) if n >= after and word in line) + 1
+
+    def end(self) -> int:
+        """Its exit code; all of stderr is here then."""
+        code = self.console.wait(120)
+        self._reader.join()
+        for pipe in (self.console.stdout, self.console.stderr):
+            assert pipe is not None
+            pipe.close()
+        return code
+
+
+AGAINST = ("bench", "one", "--against", "eagle3-1step", "--rounds", "2", "--tokens", "64",
+           "--concurrency", "1", "--requests", "200", "--yes")  # fmt: skip
+
+
+@pytest.mark.server
+def test_an_interrupted_comparison_puts_back_what_ran_before(bundled: Command) -> None:
+    assert bundled("launch", "one", "--yes", "--wait").code == 0
+    told = Told(bundled.start(*AGAINST))
+    told.until("one: at 1: ")  # a word every few seconds
+    told.console.send_signal(signal.SIGINT)
+    told.until("interrupted: it runs with eagle3-3step, as before")
+    assert told.end() == 130
+    first = state(bundled)
+    assert (first["phase"], first["preset"]) == ("ready", "eagle3-3step")
+
+    words = [word if word != "200" else "1" for word in AGAINST]
+    told = Told(bundled.start(*words))
+    at = told.until("round 1 of 2: eagle3-1step")
+    told.until("drain      ok", at)
+    told.console.send_signal(signal.SIGINT)
+    at = told.until("interrupted: putting eagle3-3step back", at)
+    told.until("eagle3-3step runs again", at)
+    assert told.end() == 130
+    after = state(bundled)
+    assert (after["phase"], after["preset"]) == ("ready", "eagle3-3step")
+    assert after["pid"] != first["pid"]
+
+
+@pytest.mark.server
+def test_a_second_interruption_says_how_it_was_left_and_what_mends_it(bundled: Command) -> None:
+    assert bundled("launch", "one", "--yes", "--wait").code == 0
+    words = [word if word != "200" else "1" for word in AGAINST]
+    told = Told(bundled.start(*words))
+    at = told.until("round 1 of 2: eagle3-1step")
+    at = told.until("drain      ok", at)
+    told.console.send_signal(signal.SIGINT)
+    at = told.until("interrupted: putting eagle3-3step back", at)
+    at = told.until("one: spawn", at)  # the old one was started, and is not ready
+    told.console.send_signal(signal.SIGINT)
+    told.until("one: left ", at)
+    assert told.end() == 130
+    (said,) = [line for line in told.lines if line.startswith("one: left ")]
+    mend = said.partition("specops ")[2].partition(" finishes")[0].split()
+    assert mend[0] in ("resume", "relaunch")
+    ran = bundled(*mend, "--yes")
+    assert ran.code == 0, ran.out + ran.err
+    after = state(bundled)
+    assert (after["phase"], after["preset"]) == ("ready", "eagle3-3step")
