@@ -28,6 +28,26 @@ _ENDED = (Phase.SPAWN, Phase.READY, Phase.FAILED, Phase.STOPPED, Phase.DRAINING)
 _BATCH = re.compile(r"(?:Prefill|Decode) batch.*?#running-req: (\d+)")
 
 
+_WORKS = re.compile(
+    r":(?:event_loop_\w+|\w*busy_loop|_process_engine_step|execute_model|run_batch|forward_batch_\w+"
+    r"|process_batch\w*|step_fn|output_handler|forward_thread_func\w*|replay)$",
+    re.MULTILINE,
+)
+_SETS_UP = re.compile(
+    r":(?:profile_run|determine_(?:available_memory|num_available_blocks)|\w*warm_?up\w*|_?dummy_run"
+    r"|load_model|capture|capture_\w*(?:graphs?|batch_size|model)|initialize_from_config|init_device"
+    r"|_initialize_kv_caches|init_memory_pool)$",
+    re.MULTILINE,
+)
+
+
+def _moment(names: str, phase: str | None) -> str:
+    """Whether the frames, or where they do not tell the phase, say ``start`` or ``serving``."""
+    if _SETS_UP.search(names):
+        return "start"
+    return "serving" if _WORKS.search(names) or phase in ("ready", "draining") else "start"
+
+
 def _near(rule: Rule, text: str) -> re.Match[str] | None:
     """The first place that ``near`` names, if what else the rule says of that place holds."""
     if rule.near is None or (rule.literals and not any(word in text for word in rule.literals)):
@@ -46,10 +66,17 @@ def _near(rule: Rule, text: str) -> re.Match[str] | None:
 
 
 def _matches(
-    rule: Rule, root: Incident | None, evidence: Evidence, phase: str | None, names: str
+    rule: Rule,
+    root: Incident | None,
+    evidence: Evidence,
+    phase: str | None,
+    names: str,
+    moment: str,
 ) -> dict[str, str] | None:
     """The named groups of a rule that holds, or ``None``."""
     if (root is not None) != rule.root or (rule.phases and phase not in rule.phases):
+        return None
+    if rule.when and rule.when != moment:
         return None
     text = evidence.searched
     message = root.message[:_MESSAGE] if root else text
@@ -114,12 +141,13 @@ def judge_lines(
     if root is None and fact:
         evidence.searched += f"\n{fact}"
     names = frame_names(chain_frames(root)) if root else ""
+    moment = _moment(names, phase)
     for rule in rules.rules:
         if rule.engines and engine and engine not in rule.engines:
             continue
         if not in_versions(rule.versions, version):
             continue
-        groups = _matches(rule, root, evidence, phase, names)
+        groups = _matches(rule, root, evidence, phase, names, moment)
         if groups is not None:
             break
     else:

@@ -34,6 +34,8 @@ CATEGORIES = frozenset(
 )
 """What an operator has to look at; a rule names one of these."""
 ROLES = frozenset(("victim", "wrapper", "weak", "noise", "request"))
+MOMENTS = frozenset(("start", "serving"))
+"""Whether the root was raised while the server was set up or while it worked on batches."""
 KINDS = frozenset(
     (
         *("assert", "hardware", "nvml", "dstate", "orphan", "death", "abort"),
@@ -98,6 +100,7 @@ class Rule:
     absent: re.Pattern[str] | None = None
     absent_after: re.Pattern[str] | None = None
     phases: frozenset[str] = frozenset()
+    when: str = ""
     engines: frozenset[str] = frozenset()
     versions: str = ""
     root: bool = True
@@ -230,6 +233,7 @@ def _rule(entry: _Entry) -> Rule:
         absent=entry.regex("absent"),
         absent_after=entry.regex("absent_after"),
         phases=entry.names("phases"),
+        when=entry.choice("when", MOMENTS) if "when" in entry.data else "",
         engines=entry.names("engines"),
         versions=versions,
         root=bool(entry.data.pop("root", True)),
