@@ -14,6 +14,7 @@ from console.diagnosis.partial import whole_lines
 from console.diagnosis.rules import Rule, Rules, in_versions, load_rules
 from console.diagnosis.scan import Extract, extract
 from console.diagnosis.searching import search
+from console.diagnosis.tracebacks import Frame
 from console.diagnosis.verdict import Verdict, chain_frames, choose, frame_names
 from console.model import Diagnosis, Phase, Root, first_line
 from console.phases import PhaseMachine
@@ -33,6 +34,7 @@ _WORKS = re.compile(
     r"|process_batch\w*|step_fn|output_handler|forward_thread_func\w*|replay)$",
     re.MULTILINE,
 )
+_CALLS_WORK = re.compile(r"\.(?:event_loop_\w+|run_busy_loop|run_event_loop|run_batch)\(")
 _SETS_UP = re.compile(
     r":(?:profile_run|determine_(?:available_memory|num_available_blocks)|\w*warm_?up\w*|_?dummy_run"
     r"|load_model|capture|capture_\w*(?:graphs?|batch_size|model)|initialize_from_config|init_device"
@@ -41,11 +43,12 @@ _SETS_UP = re.compile(
 )
 
 
-def _moment(names: str, phase: str | None) -> str:
+def _moment(frames: list[Frame], names: str, phase: str | None) -> str:
     """Whether the frames, or where they do not tell the phase, say ``start`` or ``serving``."""
     if _SETS_UP.search(names):
         return "start"
-    return "serving" if _WORKS.search(names) or phase in ("ready", "draining") else "start"
+    works = _WORKS.search(names) or any(_CALLS_WORK.search(frame.code) for frame in frames)
+    return "serving" if works or phase in ("ready", "draining") else "start"
 
 
 def _near(rule: Rule, text: str) -> re.Match[str] | None:
@@ -140,8 +143,9 @@ def judge_lines(
     phase, fact = _follow(lines, root.number if root else None, engine)
     if root is None and fact:
         evidence.searched += f"\n{fact}"
-    names = frame_names(chain_frames(root)) if root else ""
-    moment = _moment(names, phase)
+    frames = chain_frames(root) if root else []
+    names = frame_names(frames)
+    moment = _moment(frames, names, phase)
     for rule in rules.rules:
         if rule.engines and engine and engine not in rule.engines:
             continue
