@@ -111,7 +111,7 @@ class Serving:
             if watched.outcome == "ready" and alive_s is None:
                 watched = await watcher.confirm(watched)
             elif watched.outcome is not None:
-                await watcher.remember(watched)
+                watched = await watcher.remember(watched)
         finally:
             await watcher.close()
         return watch_outcome(watched)
@@ -125,11 +125,15 @@ def watch_outcome(watched: Watched) -> Outcome:
         "state": encode(state),
         "seconds": round(watched.seconds, 3),
         "warnings": list(watched.warnings),
+        "start_s": watched.start_s,
     }
     if watched.outcome is None:
         return Outcome("ok", f"alive after {watched.seconds:.1f} s; not watched further", data)
     if watched.outcome == "ready":
-        return Outcome("ok", "; ".join(("ready", *watched.warnings)), data)
+        ready = "ready"
+        if watched.start_s is not None:
+            ready += f" {watched.start_s:.1f} s after its launch, and one completion"
+        return Outcome("ok", "; ".join((ready, *watched.warnings)), data)
     data["exit_code"] = 7 if watched.outcome == "stalled" else 6
     said = state.diagnosis.summary if state.diagnosis else ""
     detail = "; ".join(part for part in (watched.outcome, watched.detail, said) if part)

@@ -281,19 +281,34 @@ class StateLine:
             warn(text, head=self._name)
 
 
-def say_end(
-    name: str, outcome: str | None, detail: str, state: ServerState, seconds: float
-) -> None:
-    """How it ended, for people: phases with their times, then the diagnosis."""
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a watch ended. ``start_s``: from the launch to ready, as the run's record has it."""
+
+    outcome: str | None
+    detail: str
+    state: ServerState
+    start_s: float | None = None
+
+
+def say_end(name: str, ended: Ended, around: str) -> None:
+    """How it ended, for people: phases with their times, then the diagnosis.
+
+    ``around`` says what else took how long: the start is one time, whoever tells it.
+    """
     from console.cli.logs import say_diagnosis
 
+    state = ended.state
     for span in state.phases:
         if span.phase.value not in ("ready", "failed", "stopped"):
             say(f"  {span.phase.value:<16} {duration(span.seconds):>12}")
-    word = outcome or "started"
+    word = ended.outcome or "started"
     style = {"ready": "green", "failed": "red", "stalled": "yellow"}.get(word, "bold")
-    text = f"{name} {word.upper()} after {duration(seconds)}"
-    say(paint(text, style, "bold") + (f"  {detail}" if detail else ""))
+    text = f"{name} {word.upper()}"
+    if word == "ready" and ended.start_s is not None:
+        text += f" {duration(ended.start_s)} after its launch"
+    detail = ended.detail.partition("; ")[2] if word == "ready" else ended.detail
+    say(paint(text, style, "bold") + "  " + "; ".join(filter(None, (detail, around))))
     if state.note is not None:
         say(paint(f"  {state.note}", "yellow"))
     if state.diagnosis is not None:

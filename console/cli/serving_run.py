@@ -14,7 +14,7 @@ from console.actions.plan import step_to_json
 from console.actions.serving import EngineCheck, Serving
 from console.cli.documents import nodes_to_json, phases_to_json
 from console.cli.output import duration, print_json, say, warn
-from console.cli.serve import Asked, StateLine, document, say_end
+from console.cli.serve import Asked, Ended, StateLine, document, say_end
 from console.diagnosis import diagnosis_to_json
 from console.errors import SpecopsError
 from console.model import Plan, ServerState, StepKind, StepResult
@@ -144,6 +144,7 @@ def summarise(plan: Plan, results: list[StepResult], seconds: float) -> dict[str
         body["diagnosis"] = diagnosis_to_json(state.diagnosis) if state.diagnosis else None
         body["health"] = state.health.value
         body["run_id"] = state.run_id
+        body["start_s"] = last.data.get("start_s") if last else None
         body["accept_length"] = state.accept_length
         body["nodes"] = nodes_to_json(state)
     body["findings"] += [f for r in results for f in r.data.get("findings", ())]
@@ -209,7 +210,9 @@ def _say(plan: Plan, results: list[StepResult], report: dict[str, Any], seconds:
     name = plan.server or ""
     if last is not None and "state" in last.data:
         state = decode(ServerState, last.data["state"], place="state")
-        say_end(name, report["outcome"], last.detail, state, seconds)
+        start_s = last.data.get("start_s")
+        ended = Ended(report["outcome"], last.detail, state, start_s)
+        say_end(name, ended, f"all of it {duration(seconds)}")
     else:
         detail = last.detail if last else ""
         word = str(report["outcome"] or "done").upper()

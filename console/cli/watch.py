@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from console.actions.journal import Unfinished, unfinished
 from console.cli.common import Cli, connected_all
 from console.cli.documents import nodes_to_json, phases_to_json
-from console.cli.output import paint, print_json, say
-from console.cli.serve import StateLine, document, exit_of, say_end
+from console.cli.output import duration, paint, print_json, say
+from console.cli.serve import Ended, StateLine, document, exit_of, say_end
 from console.diagnosis import diagnosis_to_json
 from console.errors import HostError
 from console.watch.group import watcher_of
@@ -85,7 +85,7 @@ async def _watched(
     try:
         watched = await watcher.watch(bound_s)
         if watched.outcome in ("ready", "failed", "stalled"):
-            await watcher.remember(watched)
+            watched = await watcher.remember(watched)
     finally:
         await watcher.close()
     return watched
@@ -105,7 +105,8 @@ async def _left(error: HostError, server: Server, plans: Plans) -> str:
 def _say(cli: Cli, name: str, watched: Watched, plan: Unfinished | None) -> None:
     state = watched.state
     if not cli.json:
-        say_end(name, watched.outcome, watched.detail, state, watched.seconds)
+        ended = Ended(watched.outcome, watched.detail, state, watched.start_s)
+        say_end(name, ended, f"watched for {duration(watched.seconds)}")
         if plan is not None:
             say(paint(plan.words, "yellow"))
         return
@@ -115,6 +116,7 @@ def _say(cli: Cli, name: str, watched: Watched, plan: Unfinished | None) -> None
             "phases": phases_to_json(state),
             "diagnosis": diagnosis_to_json(state.diagnosis) if state.diagnosis else None,
             "detail": watched.detail,
+            "start_s": watched.start_s,
             "health": state.health.value,
             "run_id": state.run_id,
             "note": state.note,

@@ -150,14 +150,17 @@ class GroupWatcher:
         await self._remember(watched, range(1, len(self._watchers)))
         return replace(done, state=replace(done.state, nodes=watched.state.nodes))
 
-    async def remember(self, watched: Watched) -> None:
-        """Write into the record of every node how it went."""
-        await self._remember(watched, range(len(self._watchers)))
+    async def remember(self, watched: Watched) -> Watched:
+        """Write into the record of every node how it went; node 0's is the server's start."""
+        return await self._remember(watched, range(len(self._watchers)))
 
-    async def _remember(self, watched: Watched, ranks: Sequence[int]) -> None:
+    async def _remember(self, watched: Watched, ranks: Sequence[int]) -> Watched:
+        start_s = watched.start_s
         for rank in ranks:
             own = replace(watched, state=self._last[rank]) if self._last else watched
-            await self._watchers[rank].remember(own)
+            kept = await self._watchers[rank].remember(own)
+            start_s = kept.start_s if rank == 0 else start_s
+        return replace(watched, start_s=start_s)
 
     async def close(self) -> None:
         """End open probes; the connections are the caller's."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -33,7 +34,9 @@ FAILURE_CHARS = 200
 class Watched:
     """How a start went. ``warnings`` are what an operator should know though it serves.
 
-    ``outcome`` is ``None`` for a start that was not watched to its end.
+    ``outcome`` is ``None`` for a start that was not watched to its end. ``seconds`` is how long was
+    watched; ``start_s`` how long the start took, from the launch to ready, as its run's record has
+    it: ``None`` where nobody saw it become ready.
     """
 
     outcome: Literal["ready", "stopped", "failed", "stalled"] | None
@@ -41,6 +44,7 @@ class Watched:
     seconds: float
     detail: str = ""
     warnings: tuple[str, ...] = field(default=())
+    start_s: float | None = None
 
 
 class Watcher:
@@ -218,9 +222,9 @@ class Watcher:
                 f"accept length {accept:.2f}: the target takes no token of the draft's; "
                 "is it the draft for this model?"
             )
-        await self.remember(watched)
+        kept = await self.remember(watched)
         state = replace(watched.state, accept_length=accept)
-        return replace(watched, state=state, warnings=tuple(warnings))
+        return replace(kept, state=state, warnings=tuple(warnings))
 
     async def _key(self) -> str | None:
         value = self.server.args.get("api-key")
@@ -232,36 +236,50 @@ class Watcher:
         except ConfigError:
             return None
 
-    async def remember(self, watched: Watched) -> None:
-        """Write into the run's record how it went, unless this session may not write."""
+    async def remember(self, watched: Watched) -> Watched:
+        """Write into the run's record how it went, unless this session may not write.
+
+        Returns it with what the record says of the start.
+        """
         run = self.eye.found.run
-        if run is None or self.remote.hello.read_only:
-            return
+        if run is not None and not self.remote.hello.read_only:
+            run = next((r for r in await self.remote.runs() if r.run_id == run.run_id), run)
+            if (kept := self._record(run, watched)) is not None:
+                run = kept
+                # A record that cannot be kept is no failure of the server.
+                with contextlib.suppress(Refused, ActionFailed):
+                    await self.remote.save_run(kept)
+        return replace(watched, start_s=None if run is None else start_s(run))
+
+    def _record(self, fresh: Run, watched: Watched) -> Run | None:
+        """The record as it is to be; ``None`` where it stays as it is."""
+        outcome = watched.outcome
+        if fresh.outcome in ("stopped", "killed", outcome) or outcome == "stopped":
+            return None  # the console that ended or started it has kept how
         took = tuple(
             (span.phase.value, round(span.seconds, 3))
             for span in watched.state.phases
             if span.seconds is not None and span.phase not in AFTER_START
         )
-        outcome = watched.outcome
-        fresh = next((r for r in await self.remote.runs() if r.run_id == run.run_id), run)
-        if fresh.outcome in ("stopped", "killed", outcome) or outcome == "stopped":
-            return  # the console that ended or started it has kept how
         told = any(span.phase is Phase.READY for span in watched.state.phases)
         if self._ready_at is not None:  # a log says nothing of the time before its first line
             spawn = self._ready_at - fresh.launched_at - sum(seconds for _, seconds in took)
             took = (("spawn", round(max(0.0, spawn), 3)), *took)
         if outcome == "ready" or told or fresh.served:
             took += (("ready", 0.0),)  # kept when its later end overwrites the outcome
-        kept = replace(fresh, phases=took, outcome=outcome, failure=failure_of(watched))
-        try:
-            await self.remote.save_run(kept)
-        except (Refused, ActionFailed):  # a record that cannot be kept is no failure of the server
-            return
+        return replace(fresh, phases=took, outcome=outcome, failure=failure_of(watched))
 
     async def close(self) -> None:
         """End open probes; the connection is the caller's."""
         self.eye.close()
         await self._client.aclose()
+
+
+def start_s(run: Run) -> float | None:
+    """How long a start took from the launch to ready, s; ``None`` where it is not known."""
+    if not run.served or not any(name == Phase.SPAWN.value for name, _ in run.phases):
+        return None
+    return sum(seconds for _, seconds in run.phases)
 
 
 def failure_of(watched: Watched) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import pytest
 
+from console.cli.output import duration
 from eagle3 import weights
 from tests.functional.cli.conftest import Command
 
@@ -57,6 +58,14 @@ def test_launch_serve_relaunch_stop(bundled: Command) -> None:
     names = [phase["name"] for phase in document["phases"]]
     assert names.index("load_target") < names.index("load_draft") < names.index("ready")
     assert document["accept_length"] > 1.0
+
+    (run,) = bundled("runs", "--json").json["hosts"][0]["runs"]
+    assert document["start_s"] == pytest.approx(sum(p["seconds"] for p in run["phases"]))
+    told = bundled("watch", "one", "--json").json
+    assert told["start_s"] == document["start_s"], "one start has one time, whoever tells it"
+    said = f"one READY {duration(document['start_s'])} after its launch"
+    assert said in bundled("watch", "one").out
+    assert duration(document["start_s"]) in bundled("runs").out
 
     now = state(bundled)
     assert (now["phase"], now["health"], now["preset"]) == ("ready", "ok", "eagle3-3step")
