@@ -94,7 +94,8 @@ TABLE: tuple[Action, ...] = (
     Action("launch", "launch", ("L",), _ON_SERVER,
            "launch this server with its presets; p takes others",
            dangerous=True, cli="launch", bar=6),
-    Action("stop", "stop", ("S",), _ON_SERVER, "drain and stop this server",
+    Action("stop", "stop", ("S",), _ON_SERVER,
+           "drain and stop this server; of one that failed: note that it was seen",
            dangerous=True, cli="stop", bar=8),
     Action("kill-zombies", "kill zombies", ("Z",), ("fleet", "host", "server"),
            "remove every killable zombie of this host, of the marked ones, or of the server whose "

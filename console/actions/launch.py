@@ -151,6 +151,7 @@ def again(run: Run, run_id: str | None = None) -> Run:
         phases=(),
         failure="",
         adopted=False,
+        acknowledged=False,
     )
 
 

@@ -81,6 +81,8 @@ class Serving:
 
     async def drain(self, step: Step, context: Context) -> Outcome:
         """DRAIN: count down while requests run; then mark the run as stopped on purpose."""
+        if step.params.get("acknowledge"):
+            return await _acknowledge(context.remote, str(step.params["run_id"]))
         server = self.servers[str(step.params["server"])]
         detail = "its requests are node 0's"
         if step.params.get("counts", True):
@@ -165,6 +167,15 @@ async def _counted(client: Any, url: str) -> probe.Metrics | None:
             return await probe.metrics(client, url, wait_s=COUNT_S)
     except TimeoutError:
         return None
+
+
+async def _acknowledge(remote: Remote, run_id: str) -> Outcome:
+    """Note on a run that its failure was seen; its outcome and its reason stay."""
+    run = next((run for run in await remote.runs() if run.run_id == run_id), None)
+    if run is None:
+        return Outcome("skipped", f"run {run_id} is not recorded any more")
+    await remote.save_run(replace(run, acknowledged=True))
+    return Outcome("ok", f"run {run_id}: {run.failure or run.outcome or 'ended'}; seen")
 
 
 async def mark(remote: Remote, run_id: object, outcome: str) -> None:

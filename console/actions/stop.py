@@ -95,6 +95,30 @@ def plan_stop(
     )
 
 
+def acknowledge(plan: Plan, found: Found, state: ServerState) -> Plan:
+    """The stop of a server that has failed and is gone: note that somebody has seen it.
+
+    The plan as it is where something runs, or where it did not fail.
+    """
+    run = found.run
+    if plan.steps or found.alive or state.phase is not Phase.FAILED:
+        return plan
+    if run is None:
+        said = (
+            f"{plan.server} is not running; its log tells of a failure that was not launched here"
+        )
+        return replace(plan, summary=(said,))
+    note = Step(
+        StepKind.DRAIN,
+        plan.host,
+        f"note on run {run.run_id} that its failure was seen",
+        timeout_s=10.0,
+        params={"server": plan.server, "run_id": run.run_id, "acknowledge": True},
+    )
+    said = f"acknowledge that {plan.server} failed (run {run.run_id}): it is only stopped then"
+    return replace(plan, steps=(note,), summary=(said,))
+
+
 def _offered(
     found: Found, state: ServerState | None, snapshot: Snapshot, host: Host
 ) -> tuple[Step, ...]:

@@ -123,7 +123,7 @@ async def _against(cli: Cli, name: str, load: Load, other: str, rounds: int, *, 
         remote = remotes[server.host]
         run = find(server, await remote.runs(), await remote.snapshot()).run
         if run is None:
-            hint = f"specops relaunch {name} first"
+            hint = f"specops launch {name}, or specops adopt {server.host} PID"
             raise UsageError(f"no run of {name} is recorded to compare with", hint=hint)
         first = Choice(speculative=run.speculative, nccl=run.nccl, preset=run.preset)
         if label(first) == label(second):

@@ -104,7 +104,8 @@ def _outcome(run: Run, memory: Memory) -> str:
     if run.run_id in memory.alive:
         return "running"
     known = run.outcome or "ended"
-    return "ended" if known in ("ready", "launched") else known
+    known = "ended" if known in ("ready", "launched") else known
+    return f"{known}, seen" if run.acknowledged else known
 
 
 def _run_to_json(run: Run, memory: Memory | None) -> dict[str, Any]:
@@ -116,6 +117,7 @@ def _run_to_json(run: Run, memory: Memory | None) -> dict[str, Any]:
         "engine": run.engine,
         "running": memory is not None and run.run_id in memory.alive,
         "outcome": run.outcome,
+        "acknowledged": run.acknowledged,
         "launched_at": run.launched_at,
         "launched_by": clean(run.launched_by),
         "ended_at": run.ended_at,

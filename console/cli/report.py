@@ -34,13 +34,20 @@ LOG_BYTES = 4 << 20
 
 
 @click.command()
-@click.argument("run", metavar="RUN")
+@click.argument("run", metavar="RUN|SERVER")
 @click.option("--host", "name", metavar="HOST", help="Where it is; else every host is asked.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE",
               help="Where to write it; never over a file.")  # fmt: skip
 @common()
 def report(cli: Cli, run: str, name: str | None, output: Path | None) -> int:
-    """A run as a masked bundle for a colleague: record, log, phases, diagnosis, host, versions."""
+    """A run as a masked bundle for a colleague: record, log, phases, diagnosis, host, versions.
+
+    Of a server of hosts.yaml it is the newest run.
+    """
+    if run in (config := cli.config()).servers:
+        server = config.server(run)
+        name = name or server.host
+        run = run_async(_newest(config, config.host(name), server.name))
     if not RUN_ID.fullmatch(run):
         shown = run if len(run) <= 40 else f"{run[:40]}…"
         raise UsageError(f"'{shown}' cannot be a run id", hint="specops runs lists them")
@@ -72,6 +79,19 @@ def bundle(files: dict[str, bytes], folder: str) -> bytes:
             entry.size, entry.mode, entry.mtime = len(data), 0o600, int(time.time())
             archive.addfile(entry, io.BytesIO(data))
     return out.getvalue()
+
+
+async def _newest(config: Config, host: Host, server: str) -> str:
+    """The id of a server's newest run.
+
+    Raises:
+        UsageError: none is recorded there.
+    """
+    async with connected(config, host, read_only=True) as remote:
+        runs = [run for run in await remote.runs() if run.server == server]
+    if not runs:
+        raise UsageError(f"no run of {server} is recorded on {host.name}", hint="specops runs")
+    return max(runs, key=lambda run: run.launched_at).run_id
 
 
 async def _collect(cli: Cli, run_id: str, name: str | None) -> dict[str, bytes]:

@@ -83,7 +83,10 @@ def launch(cli: Cli, server: str, **options: Any) -> int:
 @DUMP
 @common()
 def stop(cli: Cli, server: str, **options: Any) -> int:
-    """Stop a server: let requests finish, end its processes, clean up, verify memory."""
+    """Stop a server: let requests finish, end its processes, clean up, verify memory.
+
+    One that has failed and is gone is acknowledged: its state is then stopped, not failed.
+    """
     return run_async(_serve(cli, "stop", server, Asked(**options)))
 
 

@@ -121,7 +121,8 @@ class Run:
     ``launched_at`` and ``ended_at`` are seconds since 1970 on the host's clock. ``preset`` is the
     server preset; ``failure`` the root of its failure in one line, once that was read.
     A launch over several hosts has one id and a record on each of them: ``nodes`` are the hosts,
-    ``rank`` is this one's.
+    ``rank`` is this one's. ``acknowledged``: somebody has seen that it failed, so it is only
+    stopped; its outcome stays what it was.
     """
 
     run_id: str
@@ -153,6 +154,7 @@ class Run:
     failure: str = ""
     nodes: tuple[str, ...] = ()
     rank: int = 0
+    acknowledged: bool = False
 
     @property
     def served(self) -> bool:

@@ -108,7 +108,9 @@ def runs_already(server: Server, found: Found, host: str) -> ActionFailed:
     """Why a server that runs is not launched, and what is meant instead."""
     pid = found.main.id.pid if found.main else None
     if (strange := note(server, found)) is not None and found.run is None:
-        hint = f"specops watch {server.name} follows it, specops relaunch {server.name} ends it"
+        hint = f"if it is yours: specops adopt {host} {pid}; if not, another port: in hosts.yaml"
+        if found.how in ("unit", "container"):  # its name says whose it is
+            hint = f"specops watch {server.name} follows it, specops relaunch {server.name} ends it"
         said = f"{server.name}: port {server.port} is served, {strange}"
         return ActionFailed(said, place=host, hint=hint)
     hint = f"specops relaunch {server.name}, or specops watch {server.name}"

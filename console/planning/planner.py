@@ -20,7 +20,7 @@ from console.actions.launch import (
     start_unit,
 )
 from console.actions.relaunch import plan_relaunch
-from console.actions.stop import plan_stop
+from console.actions.stop import acknowledge, plan_stop
 from console.config import Config
 from console.config.presets import Presets
 from console.errors import UsageError
@@ -220,9 +220,9 @@ class Planner(Killing):
         return await self.stop_node(server, options)
 
     async def stop_node(self, server: Server, options: Options) -> Plan:
-        """The end of what runs on this host."""
+        """The end of what runs on this host; of what has failed there, that it was seen."""
         seen = await see(self.remote, server, await look(self.remote, server))
-        return self._stop(server, seen, options)
+        return acknowledge(self._stop(server, seen, options), seen.found, seen.state)
 
     def _stop(self, server: Server, seen: Seen, options: Options) -> Plan:
         return plan_stop(

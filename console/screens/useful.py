@@ -22,7 +22,7 @@ def useful(action: str, view: HostView, state: ServerState | None) -> bool:
     if action == "launch":
         return state.phase in _OVER
     if action == "stop":
-        return state.phase not in _OVER
+        return state.phase is not Phase.STOPPED  # of a failed one: it was seen
     if action == "bench":
         return state.phase is Phase.READY
     return True

@@ -34,6 +34,8 @@ from console.watch.attribution import Found, find
 from console.zombies import Probe
 from console.zombies.stillness import Stillness
 
+ENDED_ON_PURPOSE = ("stopped", "killed", "exit 0")
+"""Outcomes of a run after which nobody has to look at it."""
 NEWS_S = 5.0
 """For so long after a failure was first read, more of its log is judged as it comes."""
 
@@ -145,7 +147,7 @@ class Eye(Asking):
             return told or Phase.SPAWN
         if run is None and not (self.follower and self.follower.machine.known):
             return Phase.STOPPED
-        if run is not None and run.outcome in ("stopped", "killed", "exit 0"):
+        if run is not None and (run.acknowledged or run.outcome in ENDED_ON_PURPOSE):
             return Phase.STOPPED
         if told in (Phase.DRAINING, Phase.STOPPED):
             return Phase.STOPPED

@@ -158,7 +158,10 @@ class Watcher:
             return None
         run = self.eye.found.run
         if state.phase is Phase.STOPPED:
-            return "stopped", "no run of it" if run is None else f"run {run.run_id} was stopped"
+            if run is None:
+                return "stopped", "no run of it"
+            how = "failed, which was acknowledged" if run.acknowledged else "was stopped"
+            return "stopped", f"run {run.run_id} {how}"
         return "failed", await self._how(run, unit)
 
     async def _unit(self) -> UnitStatus | None:

@@ -105,6 +105,8 @@ def test_who_started_a_server_by_hand_is_said() -> None:
     assert note(SERVER, found) == "not launched by specops: pid 10 of root"
     error = runs_already(SERVER, found, "h")
     assert "not launched by specops: pid 10 of root" in str(error)
+    assert "relaunch" not in error.hint, "what is not ours is not offered to be ended"
+    assert "specops adopt h 10" in error.hint
     assert "pid 10" in str(runs_already(SERVER, replace(found, run=run("r1", 10)), "h"))
 
 

@@ -175,6 +175,32 @@ def test_an_orphan_goes_and_an_unrelated_process_stays(bundled: Command) -> None
         bystander.wait()
 
 
+def test_a_failure_is_acknowledged_and_stays_in_the_records(
+    bundled: Command, short_draft: Command
+) -> None:
+    assert bundled("launch", "one", "--yes", "--wait", "--skip-preflight").code == 6
+    assert state(bundled)["phase"] == "failed"
+    assert bundled("status").code == 1
+    assert bundled("stop", "one", "--dry-run").code == 1
+    seen = bundled("stop", "one", "--yes", "--json")
+    assert seen.code == 0, seen.err
+    assert seen.json["outcome"] == "stopped"
+    assert [step["kind"] for step in seen.json["plan"]] == ["drain"]
+    assert (state(bundled)["phase"], bundled("status").code) == ("stopped", 0)
+    assert bundled("watch", "one").code == 1
+    (run,) = bundled("runs", "--json").json["hosts"][0]["runs"]
+    assert (run["outcome"], run["acknowledged"]) == ("failed", True)
+    assert bundled("stop", "one", "--yes", "--json").json["plan"] == []
+
+    report = bundled("report", "one", "--json")  # the newest run of a server
+    assert report.code == 0, report.err
+    assert run["run_id"] in report.json["written"]
+
+    again = bundled("launch", "one", "--yes", "--wait", "--skip-preflight")
+    assert again.code == 6
+    assert state(bundled)["phase"] == "failed", "a new failure is news"
+
+
 def test_a_taken_port_is_refused_before_anything_starts(bundled: Command) -> None:
     port = int(bundled.hosts.read_text().split(" port: ")[1].split(",")[0])
     with socket.socket() as taken:

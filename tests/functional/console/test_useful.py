@@ -23,7 +23,7 @@ def bar(app: Any) -> str:
     ("host", "shown", "missing"),
     [
         ("ct129", ("Z kill zombies", "R relaunch", "S stop"), ("L launch",)),  # hangs
-        ("gpu7", ("R relaunch", "L launch"), ("Z kill", "S stop", "C clean")),  # failed
+        ("gpu7", ("R relaunch", "L launch", "S stop"), ("Z kill", "C clean")),  # failed
         ("dflash", ("R relaunch", "S stop"), ("L launch", "Z kill", "C clean")),  # serves
     ],
 )
