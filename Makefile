@@ -87,7 +87,7 @@ test-long: $(VENV)/.test ## the long counts in full (≤ 60 min, resumable: PART
 test-engine: $(VENV)/.test .venv-engine/.done ## preflight's verdicts against the real SGLang's
 	$(PY) -m tests.engine.verdicts .venv-engine/bin/python
 
-test-gpu: $(VENV)/.test ## on a real NVIDIA GPU with SGLang: PART=nvml, pair, lifecycle, ranks or failures-{a,b,c}
+test-gpu: $(VENV)/.test ## on a real NVIDIA GPU with SGLang: PART=nvml, pair, lifecycle, ranks or failures-{a,b,c,d}
 	$(PY) -m tests.gpu $(or $(PART),nvml) --out docs/gpu
 
 gpu-report: $(VENV)/.demo ## write docs/gpu-report.md from the results in docs/gpu

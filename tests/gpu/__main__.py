@@ -26,6 +26,7 @@ PARTS = {
     "failures-a": failures.run,
     "failures-b": failures.run,
     "failures-c": failures.run,
+    "failures-d": failures.last,
 }
 
 

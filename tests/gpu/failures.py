@@ -15,7 +15,7 @@ from typing import Any
 
 from eagle3.weights import paths
 from tests.gpu import servers
-from tests.gpu.lab import Lab, brief, copy_pair, edit_json, gpu_memory, smi
+from tests.gpu.lab import NO_BYTES, Lab, brief, copy_pair, edit_json, gpu_memory, smi
 from tests.gpu.nvml import holder
 
 LIMIT_S = 170
@@ -156,8 +156,8 @@ B = (
 )  # fmt: skip
 ALONE = (
     # What is free while others come and go decides; so these have the GPU to themselves.
-    Case("small-pool", flagged(mem_fraction_static=0.001, max_total_tokens=None),
-         "0.1 % of the memory holds no KV cache", ("gpu-oom-load",)),
+    Case("small-pool", flagged(mem_fraction_static=0.0005, max_total_tokens=None),
+         "0.05 % of the memory holds no KV cache", ("gpu-oom-load",)),
     Case("memory", flagged(mem_fraction_static=0.88, max_total_tokens=None),
          "another process holds all but 700 MiB of the GPU",
          ("gpu-oom-load", "gpu-memory-held", "gpu-oom-runtime")),
@@ -190,7 +190,7 @@ PARTS = {"failures-a": A, "failures-b": B, "failures-c": C}
 
 
 def run(lab: Lab) -> None:
-    """One third of the cases, then the case that needs the GPU or the port for itself."""
+    """One third of the cases, at once."""
     cases: tuple[Case, ...] = PARTS[lab.part]
     entries = {}
     for case in cases:
@@ -205,8 +205,6 @@ def run(lab: Lab) -> None:
         list(
             pool.map(lambda case: lab.attempt(case.name, lambda: one(lab, case, launching)), cases)
         )
-    if lab.part == "failures-b":
-        lab.attempt("alone", lambda: alone(lab))
 
 
 def port_case(entries: dict[str, dict[str, Any]]) -> Case:
@@ -287,6 +285,21 @@ def keep(lab: Lab, case: Case, documents: dict[str, Any]) -> None:
     lab.keep(case.name, documents)
     if log := servers.log_of(lab, case.name):
         lab.keep_log(str(log), f"{lab.part}-{case.name}")
+
+
+def last(lab: Lab) -> None:
+    """The cases that need the GPU for themselves, as a part of their own."""
+    for case in ALONE:
+        (lab.folder / case.name).mkdir(exist_ok=True)
+    lab.facts["idle_mib"] = gpu_memory()
+    alone(lab)
+    lab.specops("kill-zombies", "gpu", "--quick", "--yes", timeout=120)
+    code, document, _ = lab.specops("zombies", "gpu", "--quick", timeout=60)
+    found = [brief(z, "pid", "kind", "resource") for z in document["hosts"][0]["zombies"]]
+    lab.check("nothing is left of failed starts", "specops kill-zombies --quick --yes; specops zombies",
+              f"none, {lab.facts['idle_mib']:.0f} MiB in use",
+              f"exit {code}, {found}, {gpu_memory():.0f} MiB",
+              not found and gpu_memory() <= lab.facts["idle_mib"] + NO_BYTES)  # fmt: skip
 
 
 def alone(lab: Lab) -> None:

@@ -17,6 +17,7 @@ TITLES = {
     "failures-a": "Starts that fail, first third",
     "failures-b": "Starts that fail, second third",
     "failures-c": "Starts that fail, last third",
+    "failures-d": "Starts that fail on a GPU without room",
     "nvml": "NVML against nvidia-smi",
 }
 

@@ -18,8 +18,8 @@ _DEFAULT_FRACTION = 0.9
 """Above what the engine chooses by itself, so that a refusal is never too strict."""
 _USUAL_FRACTION = 0.86
 """What the engine chooses on common devices; what it leaves free is judged by this."""
-_RUNTIME_MIB = 256.0
-"""What a rank holds besides weights before the KV cache is made; more on most devices."""
+_RUNTIME_MIB = 96.0
+"""What a rank holds at least besides weights before the KV cache is made (90 MiB on an H200)."""
 _GRAPHS_MIB = {"graphs": 1024.0, "activations": 1024.0, "draft": 1024.0}
 """What has to stay outside the fraction, in MiB (seen on an H200: 2.2 GiB are too few with a
 draft)."""
