@@ -51,9 +51,14 @@ class Turns:
         return time.monotonic() < self._key_until
 
     @property
+    def quiet_s(self) -> float:
+        """Since when no key was pressed."""
+        return time.monotonic() - self._pressed_at
+
+    @property
     def answering(self) -> bool:
         """Whether a key was pressed just now, whatever else is urgent."""
-        return time.monotonic() - self._pressed_at < KEY_S
+        return self.quiet_s < KEY_S
 
     async def stand_aside(self) -> None:
         """Wait while a key is on its way to the screen."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
+from rich.console import RenderableType
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
+from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import ModalScreen
 from textual.widget import Widget
 
+from console.screens.behind import Behind
 from console.screens.yielding import Yielding
 from widgets.paint import Line, Lines, line
 
@@ -45,6 +48,11 @@ class Dialog(Yielding[ResultT], ModalScreen[ResultT]):
         box = Container(*self.body(), Foot(id="buttons"), id="box")
         box.border_title = safe(self.heading()).replace("[", r"\[")
         yield box
+
+    def render(self) -> RenderableType:
+        """The screen behind it."""
+        made = super().render()
+        return cast("RenderableType", Behind(made)) if isinstance(made, BackgroundScreen) else made
 
     @property
     def drawn_at(self) -> float | None:

@@ -21,6 +21,7 @@ from textual.widget import Widget
 
 from console.errors import SpecopsError
 from console.screens.base import Place
+from console.terminal import collect_at_rest
 from widgets.paint import Lines, line
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ class Beginning:
 
         await app.push_screen(app.made(Fleet))
         app.set_interval(REDRAW_S, app.tick)
+        app.set_interval(REDRAW_S, collect_at_rest)
         if app.config.note:
             app.say(app.config.note, "warn")
         if app.first_run:

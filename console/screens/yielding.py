@@ -24,11 +24,26 @@ STEP_S = 0.004
 class Yielding(Screen[ScreenResultType]):
     """What every screen of the console is made of."""
 
+    _on_beat = False
+
     async def _dispatch_message(self, message: Message) -> None:
         begun = time.monotonic()
         await super()._dispatch_message(message)
         if time.monotonic() - begun > STEP_S:
             await asyncio.sleep(0)
+
+    def _compositor_refresh(self) -> None:
+        """Draw on the beat: a screen that opens is laid out three times before it."""
+        if self._on_beat or not self.app._dom_ready:
+            super()._compositor_refresh()
+        else:
+            self._repaint_required = True
+            self.check_idle()
+
+    def _on_timer_update(self) -> None:
+        self._on_beat = True
+        super()._on_timer_update()
+        self._on_beat = False
 
     def on_idle(self) -> None:
         """Draw now what a key has changed, unless all has to be laid out anew."""

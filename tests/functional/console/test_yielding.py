@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from itertools import pairwise
+from typing import Any
 
 import pytest
+from rich.console import RenderableType
 from textual.app import App, ComposeResult
 from textual.message import Message
+from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -95,3 +98,27 @@ async def test_a_key_is_drawn_without_waiting_for_the_beat(
         shown.refresh()
         while not drawn:
             await asyncio.sleep(0.01)
+
+
+async def test_what_is_laid_out_again_and_again_is_drawn_once() -> None:
+    drawn: list[object] = []
+
+    class Counting(App[None]):
+        def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+            drawn.append(renderable)
+            super()._display(screen, renderable)
+
+    app = Counting()
+    async with app.run_test() as pilot:
+        await app.push_screen(Busy([]))
+        await pilot.pause()
+        while app.screen._repaint_required or app.screen._dirty_widgets:
+            await asyncio.sleep(0.01)
+        drawn.clear()
+        for _ in range(3):
+            app.screen._refresh_layout()
+        assert not drawn
+        while not drawn:
+            await asyncio.sleep(0.01)
+        await pilot.pause()
+        assert len(drawn) == 1
