@@ -63,6 +63,24 @@ async def test_a_stream_is_counted_by_its_usage() -> None:
     assert level.accept_length is None
 
 
+async def test_a_first_round_of_that_size_does_not_count() -> None:
+    """Kernels of a batch are compiled when the first of its size comes."""
+    asked: list[int] = []
+
+    def handle(got: httpx.Request) -> httpx.Response:
+        if got.url.path.endswith("/completions"):
+            asked.append(json.loads(got.content)["max_tokens"])
+        return httpx.Response(200, text='data: {"choices": [{"text": "a"}]}\n\ndata: [DONE]\n\n')
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(handle)) as client:
+        level = await bench.measure(client, URL, concurrency=3, requests=7, tokens=64)
+        assert asked == [bench.FIRST_TOKENS] * 3 + [64] * 7
+        assert level.requests == 7
+        asked.clear()
+        await bench.measure(client, URL, concurrency=1, requests=2, tokens=64)
+        assert asked == [64] * 2
+
+
 async def test_refusals_and_nonsense_are_errors_of_the_request() -> None:
     async with httpx.AsyncClient(transport=answer(status=400)) as client:
         assert "HTTP 400" in (await bench.request(client, URL, "x", 8)).error
