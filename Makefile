@@ -100,7 +100,7 @@ docs: $(VENV)/.demo ## write the generated pages of docs/
 	$(PY) tools/write_docs.py
 
 bench-%: $(VENV)/.test ## bench-agent, bench-console, bench-logs, bench-diagnose, bench-server: ratios, never in CI
-	$(PY) -m tests.bench.$*
+	$(PY) -m tests.bench.$* $(PART)
 
 clean: ## remove what make made (not weights, not caches of test hosts)
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,4 +1,6 @@
-"""How fast the console feels: ``make bench-console``. Real terminals, ratios, the load printed.
+"""How fast the console feels: ``make bench-console [PART=first|help|keys|loop|idle]``.
+
+Real terminals, ratios, the load printed with each part.
 
 Budgets: first paint ≤ 1.15 times a bare Textual application; key to paint p99 ≤ 33 ms with 64
 hosts of 8 GPUs at 1 Hz and ≤ 50 ms with a log pouring in; the loop held up ≤ 16 ms at p99.9 and
@@ -6,10 +8,12 @@ hosts of 8 GPUs at 1 Hz and ≤ 50 ms with a log pouring in; the loop held up �
 ≤ 120 MB; ``specops --help`` ≤ 120 ms of CPU.
 
 Everything is started as it is when installed: with compiled bytecode, whatever this shell says.
+As root it runs before all else here: the load of others is not measured.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -35,6 +39,23 @@ WALK = ("2", "j", "\x1b", "\r", "l", "\x1b", "\x1b", "4", "j", "a", "1", "?", "\
 """Keys that go through every screen and back."""
 
 
+def ahead(pid: int) -> None:
+    """Put a program and its children first: what else runs here is not measured.
+
+    Only root may; without, the figures hold the load. A session's own priority counts where the
+    kernel groups by session, a thread's where it does not (in a container).
+    """
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text("-15")
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), -15)
+    with contextlib.suppress(OSError):
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+        for child in children:
+            ahead(int(child))
+
+
 class Terminal:
     """A Python program in a pseudo-terminal."""
 
@@ -54,6 +75,7 @@ class Terminal:
             env={**kept, **given}, start_new_session=True,
         )  # fmt: skip
         os.close(other)
+        ahead(self.process.pid)
 
     def read(self, timeout: float) -> bytes:
         """Whatever comes within the time."""
@@ -184,32 +206,55 @@ def held_up(folder: Path, seconds: float = 60.0) -> dict[str, dict[str, Any]]:
     return found
 
 
-def main() -> None:
-    """Everything, one line each."""
-    print(f"load average {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores; {KEYS} keys")
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        os.environ.update(XDG_STATE_HOME=name, XDG_CONFIG_HOME=name)
-        starts = first_paint(folder)
-        bare, ours, hosts = (statistics.median(times) for times in zip(*starts, strict=True))
-        ratio = statistics.median(first / least for least, first, _ in starts)
-        print(f"first paint          {ratio:.2f} x bare Textual, pair by pair ({ours:.3f} s /"
-              f" {bare:.3f} s; budget 1.15); hosts after {hosts:.3f} s")  # fmt: skip
-        print(f"specops --help       {help_cpu() * 1000:.0f} ms of CPU (budget 120 ms)")
-        for mode, count, budget in (("fleet", 64, 33), ("flood", 64, 50)):
-            times = key_to_paint(mode, count, KEYS)
-            p50, p99 = times[len(times) // 2], times[int(len(times) * 0.99)]
-            print(f"key to paint {mode:<8} p50 {p50:.1f} ms  p99 {p99:.1f} ms  max {times[-1]:.1f}"
-                  f" ms  (budget p99 {budget} ms)")  # fmt: skip
-        for part, loop in held_up(folder).items():
-            print(f"loop held up {part:<8} p99.9 {loop['p999']:.1f} ms  max {loop['max']:.1f} ms"
-                  "  (budget 16, 50 ms)")  # fmt: skip
-            for wall, cpu, what in loop["steps"]:
-                print(f"    a step of {wall:5.1f} ms, {cpu:5.1f} ms of CPU: {what}")
-        share, memory = idle(8)
+def _first(folder: Path) -> None:
+    starts = first_paint(folder)
+    bare, ours, hosts = (statistics.median(times) for times in zip(*starts, strict=True))
+    ratio = statistics.median(first / least for least, first, _ in starts)
+    print(f"first paint          {ratio:.2f} x bare Textual, pair by pair ({ours:.3f} s /"
+          f" {bare:.3f} s; budget 1.15); hosts after {hosts:.3f} s")  # fmt: skip
+
+
+def _help(folder: Path) -> None:
+    del folder
+    print(f"specops --help       {help_cpu() * 1000:.0f} ms of CPU (budget 120 ms)")
+
+
+def _keys(folder: Path) -> None:
+    del folder
+    for mode, count, budget in (("fleet", 64, 33), ("flood", 64, 50)):
+        times = key_to_paint(mode, count, KEYS)
+        p50, p99 = times[len(times) // 2], times[int(len(times) * 0.99)]
+        print(f"key to paint {mode:<8} p50 {p50:.1f} ms  p99 {p99:.1f} ms  max {times[-1]:.1f}"
+              f" ms of {KEYS} (budget p99 {budget} ms)")  # fmt: skip
+
+
+def _loop(folder: Path) -> None:
+    for part, loop in held_up(folder).items():
+        print(f"loop held up {part:<8} p99.9 {loop['p999']:.1f} ms  max {loop['max']:.1f} ms"
+              "  (budget 16, 50 ms)")  # fmt: skip
+        for wall, cpu, what in loop["steps"]:
+            print(f"    a step of {wall:5.1f} ms, {cpu:5.1f} ms of CPU: {what}")
+
+
+def _idle(folder: Path) -> None:
+    del folder
+    share, memory = idle(8)
     print(f"8 hosts on screen    {share:.1%} of a core (budget 3 %), RSS {memory:.0f} MB (120 MB)")
-    print(f"load average {os.getloadavg()[0]:.2f} at the end")
+
+
+PARTS = {"first": _first, "help": _help, "keys": _keys, "loop": _loop, "idle": _idle}
+
+
+def main(*only: str) -> None:
+    """Everything or these parts, a few lines each."""
+    print(f"{os.cpu_count()} cores")
+    ahead(os.getpid())
+    for part in only or PARTS:
+        with tempfile.TemporaryDirectory() as name:
+            os.environ.update(XDG_STATE_HOME=name, XDG_CONFIG_HOME=name)
+            PARTS[part](Path(name))
+            print(f"    load average {os.getloadavg()[0]:.2f}", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

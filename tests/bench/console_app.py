@@ -1,8 +1,9 @@
 """The programs that ``tests.bench.console`` measures, each run in a terminal of its own.
 
-``bare``: a Textual application with one line. ``fleet N``: the console over N hosts of 8 GPUs whose
-values all change once a second. ``flood``: the same with a log of 5,000 lines a second beside it.
-``watched N FILE``: as ``fleet``, with its event loop timed from inside, the result in the file.
+``bare``: a Textual application with one line. ``keys``: one whose line answers two keys.
+``fleet N``: the console over N hosts of 8 GPUs whose values all change once a second. ``flood``:
+the same with a log of 5,000 lines a second beside it. ``watched N FILE``: as ``fleet``, with its
+event loop timed from inside, the result in the file.
 """
 
 from __future__ import annotations
@@ -29,6 +30,23 @@ def bare() -> None:
             yield Static("specops")
 
     Bare().run()
+
+
+def keys() -> None:
+    """The least that Textual can answer a key with."""
+    from textual.app import App, ComposeResult
+    from textual.widgets import Static
+
+    class Keys(App[None]):
+        BINDINGS = [("k", "say('PAUSED')", ""), ("f", "say('FOLLOW')", "")]  # noqa: RUF012
+
+        def compose(self) -> ComposeResult:
+            yield Static("FOLLOW")
+
+        def action_say(self, word: str) -> None:
+            self.query_one(Static).update(word)
+
+    Keys().run()
 
 
 START_S = 5.0
@@ -178,6 +196,8 @@ if __name__ == "__main__":
     mode = sys.argv[1]
     if mode == "bare":
         bare()
+    elif mode == "keys":
+        keys()
     else:
         report = sys.argv[3] if mode == "watched" else ""
         fleet(int(sys.argv[2]), flood=mode == "flood", report=report)

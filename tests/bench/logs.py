@@ -1,5 +1,6 @@
-"""The log view against its bounds: ``make bench-logs``. One million lines, ratios, load printed.
+"""The log view against its bounds: ``make bench-logs [PART=follow|crash]``.
 
+One million lines, ratios, the load printed.
 Append ≤ 2 times a bare line-API widget; RSS ≤ 250 MB; jump ≤ 50 ms; first hit or progress ≤ 50 ms;
 count by substring ≤ 0.5 s and by regular expression ≤ 8 s of CPU without holding the event loop
 > 16 ms at p99.9. Then the real console over a log that pours in and over starts that crash, see
@@ -208,6 +209,9 @@ def _peers(ours: Mapping[str, float]) -> None:
 
 def main() -> None:
     """Everything, one line each."""
+    if sys.argv[1:] in (["follow"], ["crash"]):
+        logs_live.main(sys.argv[1])
+        return
     if len(sys.argv) > 1:
         asyncio.run(use() if sys.argv[1] == "use" else append(sys.argv[1]))
         return
