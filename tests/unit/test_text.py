@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.text import MAX_LINE, clean, is_secret_name, lines, mask, mask_argv, mask_env
+from console.text import MASK, MAX_LINE, clean, is_secret_name, lines, mask, mask_argv, mask_env
 
 HOSTILE = [
     b"\x1b]52;c;aGVsbG8=\x07payload",
@@ -110,3 +110,24 @@ def test_argv_and_env() -> None:
         "A": "secret:A",
         "HF_SECRET": "secret:B",
     }
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["hf_" + "a1" * 10, "sk-" + "b2" * 10, "AKIA" + "C3" * 8]
+    + [f"gh{kind}_" + "d4" * 12 for kind in "pousr"],
+)
+def test_every_shape_of_a_secret_is_known_anywhere_in_a_line(secret: str) -> None:
+    assert mask(secret) == MASK
+    assert mask(f"#running-req: 8, got {secret}, #queue-req: 0") == (
+        f"#running-req: 8, got {MASK}, #queue-req: 0"
+    )
+
+
+@pytest.mark.parametrize("word", ["Bearer", "bearer", "BEARER"])
+def test_what_a_bearer_carries_is_a_secret(word: str) -> None:
+    assert mask(f"curl -H 'X: {word} abcdefgh12345678'") == f"curl -H 'X: {word} {MASK}'"
+
+
+def test_a_url_shows_no_password() -> None:
+    assert mask("cloning https://me:pass@host/x") == f"cloning https://{MASK}@host/x"
