@@ -25,7 +25,7 @@ from console import styles
 from console.driver import TerminalDriver
 from console.errors import SpecopsError
 from console.keys import KeyMap
-from console.notices import Notice, Notices
+from console.notices import Ended, Notice, Notices
 from console.screens.base import Place, keyed
 from console.screens.keyboard import Keyboard
 from console.screens.opening import Beginning, Opening, Prepared
@@ -223,7 +223,7 @@ class SpecopsApp(App[None], inherit_bindings=False):
         if self.fleet is not None:
             self.fleet.refresh(host)
             if not quiet:
-                self.say(f"asking {host or 'all hosts'} again")
+                self.say(f"asking {host or 'all hosts'} again", over=self.reloading.answered(host))
 
     def presets(self) -> Presets:
         """All presets, read from disk now: a file edited meanwhile counts."""
@@ -251,11 +251,11 @@ class SpecopsApp(App[None], inherit_bindings=False):
 
     # ---- saying
 
-    def say(self, text: str, role: str = "plain") -> None:
-        """One line for the operator, kept in the history; whatever is in it, it is inert."""
+    def say(self, text: str, role: str = "plain", over: Ended | None = None) -> None:
+        """One line for the operator, kept in the history, shown until ``over``; it is inert."""
         from widgets.words import safe  # noqa: PLC0415 - fetched by now
 
-        self.notices.add(Notice(self.now(), safe(text), role))
+        self.notices.add(Notice(self.now(), safe(text), role, over))
         if self.is_running and isinstance(self.screen, Place) and self.screen.drawable:
             self.screen.show_notice()
 
@@ -286,8 +286,8 @@ class SpecopsApp(App[None], inherit_bindings=False):
     def pop_screen(self) -> AwaitComplete:
         """Close a screen, and let go of what was drawn on it.
 
-        Textual's cache of backgrounds has the drawn lines of 1,024 widgets in its keys: closed ones
-        would stay in memory, and each full garbage collection would hold the screen for 100 ms.
+        Textual's cache of backgrounds keeps the lines of 1,024 closed widgets, for each full
+        garbage collection to walk for 100 ms.
         """
         StylesCache.get_inner_outer.cache_clear()
         return super().pop_screen()

@@ -194,6 +194,8 @@ REPLAY: tuple[Action, ...] = (
     Action("pause", "pause", ("space",), PLACES, "hold the recording, or go on", bar=1),
     Action("earlier", "-10 s", ("left",), PLACES, "ten seconds back", bar=2),
     Action("later", "+10 s", ("right",), PLACES, "ten seconds on", bar=2),
+    Action("much-earlier", "-10 min", ("left_curly_bracket",), PLACES, "ten minutes back"),
+    Action("much-later", "+10 min", ("right_curly_bracket",), PLACES, "ten minutes on"),
     Action("slower", "slower", ("less_than_sign",), PLACES, "half the speed", bar=3),
     Action("faster", "faster", ("greater_than_sign",), PLACES, "twice the speed", bar=3),
 )  # fmt: skip
@@ -316,6 +318,7 @@ OWN_WORDS: Mapping[str, str] = {
     "theme": "change the colours",
     "hosts": "choose hosts from ~/.ssh/config and add them to hosts.yaml",
     "export": "write this screen as SVG",
+    "seek": "to a moment of a recording: 1:30:00, +90, -10:00, or @02:41:07 by the clock on it",
     "q": "quit",
 }
 """The words that only ``:`` knows."""

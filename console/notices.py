@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+Ended = Callable[[], bool]
+"""Whether the cause of a notice has ended."""
 
 FRESH_S = {"bad": 30.0, "warn": 15.0}
 """How long a notice stays on the line, in seconds; others eight. All stay in the history."""
@@ -11,11 +15,15 @@ FRESH_S = {"bad": 30.0, "warn": 15.0}
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing that happened. ``role`` is ``bad``, ``warn``, ``ok`` or ``plain``."""
+    """One thing that happened. ``role`` is ``bad``, ``warn``, ``ok`` or ``plain``.
+
+    ``over`` tells when its cause has ended: then it is no longer on the line, whatever its age.
+    """
 
     at: float
     text: str
     role: str = "plain"
+    over: Ended | None = field(default=None, compare=False)
 
 
 class Notices:
@@ -38,6 +46,8 @@ class Notices:
         if not self.all:
             return None
         newest = self.all[-1]
+        if newest.over is not None and newest.over():
+            return None
         return newest if now - newest.at < FRESH_S.get(newest.role, 8.0) else None
 
     def seen(self) -> None:

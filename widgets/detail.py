@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from console.model import Server
-from widgets.bars import mib
+from widgets.bars import counted, mib
 from widgets.fleet import FleetRow
 from widgets.holders import device_use
 from widgets.paint import Line, fit, line, wrap
-from widgets.words import kind_word, last_known, safe, total_memory, why, zombies_of
+from widgets.words import (
+    SHOWN_ONLY,
+    kind_word,
+    last_known,
+    remains,
+    safe,
+    total_memory,
+    unlisted_lines,
+    why,
+    zombies_of,
+)
 
 
 def detail_lines(
@@ -17,11 +27,17 @@ def detail_lines(
 ) -> list[Line]:
     """At most ``height`` lines about a row."""
     out: list[Line] = [_facts(row, servers, width)]
-    reasons = why(row.view, row.server, now)
+    if row.unlisted is None:
+        reasons = why(row.view, row.server, now)
+    else:
+        reasons = unlisted_lines(row.view, row.unlisted)
+    if row.doing:
+        reasons.insert(0, ("DOING", f"{row.doing}: this console is at it; a shows what it did"))
     held = zombies_of(row.view, row.server.name) if row.server else row.loose
-    if held:
-        count = len(held)
-        text = f"{total_memory(held)}, in {count} zombie{'s' * (count != 1)}"
+    left = sum(zombie.kind in SHOWN_ONLY for zombie in held)
+    if held and row.unlisted is None:
+        what = remains(held) if len(held) == left else counted(len(held), "zombie")
+        text = f"{total_memory(held)}, in {what}"
         kind = kind_word(held[0].kind)
         at = next(number for number, (label, _) in enumerate(reasons) if label == kind)
         reasons[at : at + 1] = [(kind, f"holds {text}"), ("", reasons[at][1])]

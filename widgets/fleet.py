@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from console.model import Health, HostState, HostView, Phase, Server, ServerState, Zombie
+from console.model import Health, HostState, HostView, Phase, Plan, Server, ServerState, Zombie
 from widgets.bars import age, bar, column, counted, number, percent, sparkline
 from widgets.holders import free_count, use_of
 from widgets.paint import Line, fit, line
 from widgets.table import Column
 from widgets.words import (
     STALE_AFTER_S,
+    UNKNOWN,
     Word,
     host_word,
-    kind_word,
+    loose_word,
     loose_zombies,
+    remains,
     safe,
     server_word,
+    zombies_of,
 )
 
 HISTORY = 12
@@ -26,18 +29,43 @@ HISTORY = 12
 
 @dataclass(frozen=True, slots=True)
 class FleetRow:
-    """One row. ``server`` is ``None`` for a bare host; ``loose`` are zombies of no server."""
+    """One row. ``server`` is ``None`` for a bare host; ``loose`` are zombies of no server.
+
+    ``unlisted`` is the pid of a server that hosts.yaml does not have; ``doing`` what the console
+    does there now.
+    """
 
     view: HostView
     server: ServerState | None
     word: Word
     loose: tuple[Zombie, ...] = ()
     seen_s: float | None = None
+    unlisted: int | None = None
+    doing: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
         """The identity of the row."""
+        if self.unlisted is not None:
+            return self.view.host.name, f"?{self.unlisted}"
         return self.view.host.name, self.server.name if self.server else "?" * bool(self.loose)
+
+    @property
+    def name(self) -> str:
+        """What the row is about, beside its host."""
+        if self.server is not None:
+            return safe(self.server.name)
+        if self.unlisted is not None:
+            return f"pid {self.unlisted}"
+        return f"{len(self.loose)} loose" if self.loose else "none"
+
+    @property
+    def state(self) -> str:
+        """Its state in words: ``▶`` for what the console does there, ``*`` for a note below."""
+        told = self.server is not None and (
+            self.server.note or remains(zombies_of(self.view, self.server.name))
+        )
+        return f"{'▶ ' * bool(self.doing)}{self.word.text}{' *' * bool(told)}"
 
     @property
     def stale(self) -> bool:
@@ -88,9 +116,15 @@ def gpu_count(view: HostView) -> str:
 
 
 def fleet_rows(
-    views: Mapping[str, HostView], servers: Mapping[str, Server], now: float
+    views: Mapping[str, HostView],
+    servers: Mapping[str, Server],
+    now: float,
+    plans: Iterable[Plan] = (),
 ) -> list[FleetRow]:
-    """All rows, what needs the operator first; within one urgency in the order of hosts.yaml."""
+    """All rows, what needs the operator first; within one urgency in the order of hosts.yaml.
+
+    ``plans`` are those that the console executes now.
+    """
     rows: list[FleetRow] = []
     for name, view in views.items():
         seen = view.age_s(now)
@@ -106,12 +140,21 @@ def fleet_rows(
             for state in states.values()
         ]
         if loose := loose_zombies(view):
-            worst = max(loose, key=lambda zombie: zombie.score)
-            word = Word(kind_word(worst.kind), "bad", 0 if worst.killable else 1)
-            mine.append(FleetRow(view, None, word, loose, seen))
+            mine.append(FleetRow(view, None, loose_word(loose), loose, seen))
+        strange = Word("not listed", "warn", 3)
+        mine += [FleetRow(view, None, strange, (), seen, pid) for pid in view.unlisted]
         rows += mine or [FleetRow(view, None, host_word(view), (), seen)]
+    for plan in plans:
+        rows = [replace(row, doing=plan.action) if _is_about(plan, row) else row for row in rows]
     rows.sort(key=lambda row: row.word.severity)
     return rows
+
+
+def _is_about(plan: Plan, row: FleetRow) -> bool:
+    """Whether a plan changes what a row shows; one of no server is about the whole host."""
+    if plan.host != row.view.host.name:
+        return False
+    return plan.server is None or (row.server is not None and row.server.name == plan.server)
 
 
 def _word(view: HostView, state: ServerState, known: bool) -> Word:
@@ -127,8 +170,9 @@ def columns(width: int, *, wide: bool) -> list[Column]:
     host = 10 + min(6, most, spare // 4)
     server = 12 + min(most, spare // 3)
     state = 13 + min(8, most, spare // 5)
-    memory = 22
-    fixed = 1 + (host + 1) + (5 + 1) + (5 + 1) + (server + 1) + (state + 1) + (5 + 1)
+    memory = 19
+    seen = _seen_width(width)
+    fixed = 1 + (host + 1) + (5 + 1) + (5 + 1) + (server + 1) + (state + 1) + (seen + 1)
     if wide:
         memory = max(memory, min(60, width - fixed - 1 - HISTORY - 1))
     if width < 80:
@@ -141,7 +185,7 @@ def columns(width: int, *, wide: bool) -> list[Column]:
         Column("10 MIN", HISTORY),
         Column("SERVER", server),
         Column("STATE", state),
-        Column("AGE", 5, right=True),
+        Column("SEEN", seen, right=True),
     ]
     left_out = {"10 MIN"} if not wide else set()
     left_out |= {"UTIL"} if width < 80 else set()
@@ -155,24 +199,32 @@ def cells(
     plain = "dim" if row.stale else "plain"
     shown = columns(width, wide=wide)
     memory = next(c.width for c in shown if c.title.startswith("MEMORY"))
-    name = row.server.name if row.server else f"{len(row.loose)} loose" if row.loose else "none"
     made = {
         "HOST": line((safe(row.view.host.name), "dim" if row.stale else "strong")),
         "FREE": line((gpu_count(row.view), plain)),
         "MEMORY": _memory(row, memory, per_gpu=wide),
         "UTIL": line((percent(utilization(row.view)), plain)),
         "10 MIN": line((sparkline(history, HISTORY, top=1.0), "dim" if row.stale else "accent")),
-        "SERVER": line((safe(name), plain)),
-        "STATE": line((row.word.text, row.word.role)),
-        "AGE": line((_age(row), "warn" if row.stale else "dim")),
+        "SERVER": line((row.name, plain)),
+        "STATE": line((row.state, row.word.role)),
+        "SEEN": line((_seen(row, width), "warn" if row.stale else "dim")),
     }
     return [made["MEMORY" if c.title.startswith("MEMORY") else c.title] for c in shown]
 
 
-def _age(row: FleetRow) -> str:
-    """How old the values are; ``!`` when that is too old, for who sees no colour."""
+def _seen(row: FleetRow, width: int) -> str:
+    """How long ago the values were; ``!`` when that is too long, for who sees no colour."""
+    if row.seen_s is None:
+        return "?" if width < 80 else "never"
     text = age(row.seen_s)
-    return f"{text}!" if row.stale and row.seen_s is not None and len(text) < 5 else text
+    if width >= 80:
+        hours = text.partition("h")[0] + "h"
+        text = f"{text if len(text) < 5 else hours} ago"
+    return f"{text}!" if row.stale and len(text) < _seen_width(width) else text
+
+
+def _seen_width(width: int) -> int:
+    return 5 if width < 80 else 8
 
 
 def _memory(row: FleetRow, width: int, *, per_gpu: bool) -> Line:
@@ -192,20 +244,41 @@ def _memory(row: FleetRow, width: int, *, per_gpu: bool) -> Line:
     return line((bar(share, room), role), (" " + text, "dim" if row.stale else "plain"))
 
 
-def headline(views: Mapping[str, HostView], rows: Iterable[FleetRow]) -> str:
-    """``3 hosts · 17 GPUs · 2 need you``."""
-    gpus = [gpu for view in views.values() if view.snapshot for gpu in view.snapshot.gpus]
+def headline(views: Mapping[str, HostView], rows: Sequence[FleetRow]) -> str:
+    """``3 hosts · 2/17 GPUs free · 2 need you``; "all well" only of what is wholly known."""
+    hosts = views.values()
+    unseen = [view for view in hosts if view.snapshot is None]
+    connecting = [view for view in unseen if view.state is HostState.CONNECTING]
+    if len(connecting) == len(views) > 0:
+        return f"connecting to {counted(len(connecting), 'host')}…"
+    gpus = [gpu for view in hosts if view.snapshot for gpu in view.snapshot.gpus]
     free = sum(use_of(gpu) == "free" for gpu in gpus)
+    blind = [view for view in hosts if view.snapshot and view.snapshot.gpu_error]
+    nothing = "? GPUs" if unseen or blind else "no GPU"
+    counts = [
+        counted(len(views), "host"),
+        f"{free}/{counted(len(gpus), 'GPU')} free" if gpus else nothing,
+    ]
     need = sum(row.word.severity == 0 for row in rows)
-    parts = [counted(len(views), "host")]
-    missing = sum(view.snapshot is None for view in views.values())
-    nothing = "? GPUs" if missing else "no GPU"
-    parts.append(f"{free}/{counted(len(gpus), 'GPU')} free" if gpus else nothing)
-    if need or not missing:  # of what was not seen nobody can say that it is well
-        parts.append(f"{need} need{'s' * (need == 1)} you" if need else "all well")
-    if missing:
-        parts.append(f"{missing} unseen")
-    return " · ".join(parts)
+    seen = [row for row in rows if row.view.snapshot is not None and row.word.severity]
+    stale = {row.view.host.name for row in seen if row.stale}
+    look = [row for row in seen if row.view.host.name not in stale and _is_unclear(row)]
+    left = remains(zombie for view in hosts for zombie in view.zombies)
+    telling = [
+        f"{need} need{'s' * (need == 1)} you" if need else "",
+        f"connecting to {len(connecting)}…" if connecting else "",
+        f"{len(unseen) - len(connecting)} unseen" if len(unseen) > len(connecting) else "",
+        f"{len(stale)} stale" if stale else "",
+        f"{len(look)} unclear" if look else "",
+        f"GPUs of {len(blind)} unknown" if blind else "",
+        left,
+    ]
+    return " · ".join([*counts, *(filter(None, telling) if any(telling) else ("all well",))])
+
+
+def _is_unclear(row: FleetRow) -> bool:
+    """Whether nobody can say that a row is well, though nothing is known to be wrong."""
+    return row.word.severity == 1 or UNKNOWN in row.word.text
 
 
 SORTS = ("urgency", "host", "memory", "utilisation", "free", "server", "state", "age")

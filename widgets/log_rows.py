@@ -79,6 +79,10 @@ class Rows:
             return max(0, low - 1)
         return self.store.folds.row_of(line) if self.folded else line
 
+    def hides(self, line: int) -> bool:
+        """Whether a line is behind a fold."""
+        return self.fold(self.line(self.row(line))) is not None
+
     def fold(self, line: int) -> tuple[int, int] | None:
         """The fold that stands on this line's row, if one does."""
         return self.store.folds.at(line) if self.folded and self.narrow is None else None

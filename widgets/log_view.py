@@ -243,6 +243,8 @@ class LogView(Painted):
         if line is None:
             self._wanted = step
             return False
+        if self.rows.hides(line):
+            self.rows.folded = False
         self.go_to(line, centre=True)
         return True
 
@@ -268,10 +270,9 @@ class LogView(Painted):
         total, count = len(self.store), len(self.rows)
         parts = ["FOLLOW" if self.follow else "PAUSED"]
         if self.rows.narrow is not None:
-            parts.append(f"filter {self.rows.narrow.matcher.text}{_share(self.rows.narrow)}")
+            parts.append(f"filter {self.rows.narrow.matcher.text}{self.rows.narrow.share_told()}")
         if self.search is not None:
-            hits = f"{len(self.search.lines):,}".replace(",", " ")
-            parts.append(f"/{self.search.matcher.text} {hits} hits{_share(self.search)}")
+            parts.append(f"/{self.search.matcher.text} {self.search.told(self.cursor)}")
         row = self.rows.row(self.cursor) + 1 if count else 0
         of = f"{row:,} of {count:,}".replace(",", " ")
         parts.append(
@@ -339,7 +340,7 @@ class LogView(Painted):
         row, part = self._visible[y]
         (sign, *spans), _ = self._row_line(row)
         line = self.rows.line(row)
-        here = line == self.cursor and not self._plain
+        here = row == self.rows.row(self.cursor) and not self._plain
         if line in self.marks:
             sign = ("• ", "mark")
         if here:
@@ -357,6 +358,8 @@ class LogView(Painted):
         if self._plain or self.rows.fold(line):
             return ()
         text, role = note_of(self.store, self.judged, line, self.store.kind(line))
+        if self.search is not None and line == self.cursor and (at := self.search.place(line)):
+            text, role = f"hit {at}/{len(self.search.lines)}", "hit"
         return ((f" {text} ", role),) if text and width_of(text) < self._width() // 2 else ()
 
     def _edge(self, y: int) -> tuple[str, str]:
@@ -392,7 +395,3 @@ class LogView(Painted):
     def on_mouse_scroll_up(self) -> None:
         """Wheel: three rows; stops following."""
         self.move(-3)
-
-
-def _share(search: Search) -> str:
-    return "" if search.done else f" … {search.share:.0%}"

@@ -6,7 +6,7 @@ Everything that came from a host goes through :func:`safe` here, once, before it
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
@@ -23,7 +23,7 @@ from console.model import (
     ZombieKind,
 )
 from console.text import clean, mask
-from widgets.bars import age, duration, mib, number
+from widgets.bars import age, counted, duration, mib, number
 
 STALE_AFTER_S = 5.0
 """Values older than this are drawn grey even where the host calls itself ok."""
@@ -54,6 +54,9 @@ _HOST_WORDS = {
 
 SHOWN_ONLY = {ZombieKind.FOREIGN, ZombieKind.LEFTOVER, ZombieKind.DEFUNCT}
 """Kinds that alone do not make a host need the operator."""
+
+UNKNOWN = "?"
+"""In the word of a state that nobody can tell."""
 
 _STARTING = {
     Phase.SPAWN, Phase.ARGS, Phase.DIST_INIT, Phase.LOAD_TARGET, Phase.KV_TARGET, Phase.AUTOTUNE,
@@ -87,9 +90,26 @@ def zombies_of(view: HostView, server: str) -> tuple[Zombie, ...]:
 
 
 def loose_zombies(view: HostView) -> tuple[Zombie, ...]:
-    """The zombies of no known server, without those that are only shown."""
+    """The zombies of no known server, without other people's work."""
     owned = {z.id for s in view.servers for z in zombies_of(view, s.name)}
-    return tuple(z for z in view.zombies if z.id not in owned and z.kind not in SHOWN_ONLY)
+    return tuple(z for z in view.zombies if z.id not in owned and z.kind is not ZombieKind.FOREIGN)
+
+
+def loose_word(loose: Sequence[Zombie]) -> Word:
+    """The state of a row of loose zombies: the worst of them, else how many lie around."""
+    acute = [z for z in loose if z.kind not in SHOWN_ONLY]
+    if not acute:
+        return Word(remains(loose), "warn", 4)
+    worst = max(acute, key=lambda zombie: zombie.score)
+    return Word(kind_word(worst.kind), "bad", 0 if worst.killable else 1)
+
+
+def remains(zombies: Iterable[Zombie]) -> str:
+    """How many leftovers and defunct processes: ``2 leftovers, 1 defunct``; empty without any."""
+    kinds = [zombie.kind for zombie in zombies]
+    left, defunct = kinds.count(ZombieKind.LEFTOVER), kinds.count(ZombieKind.DEFUNCT)
+    parts = [counted(left, "leftover")] * bool(left) + [f"{defunct} defunct"] * bool(defunct)
+    return ", ".join(parts)
 
 
 def kind_word(kind: ZombieKind) -> str:
@@ -221,6 +241,22 @@ def why(
     if server.log_silent_s is not None and server.log_silent_s >= 60 and not over:
         out.append(("log", f"silent for {duration(server.log_silent_s)}"))
     return out
+
+
+def unlisted_lines(view: HostView, pid: int) -> list[tuple[str, str]]:
+    """What is known of a server that hosts.yaml does not have, and how it becomes one."""
+    processes = view.snapshot.processes if view.snapshot else ()
+    found = next((process for process in processes if process.id.pid == pid), None)
+    if found is None:
+        return [("NOT LISTED", f"pid {pid} is gone")]
+    ports = ", ".join(str(port) for port in found.listening)
+    where = f", listens on {ports}" if ports else ""
+    host = safe(view.host.name)
+    return [
+        ("NOT LISTED", f"a server of {safe(found.user)} that hosts.yaml does not have{where}"),
+        ("command", safe(found.title)),
+        ("yours", f":adopt {host} {pid} makes it a server of hosts.yaml"),
+    ]
 
 
 def zombie_lines(zombie: Zombie) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ from console.actions.codec import decode
 from console.config import Config
 from console.errors import ConfigError, Refused, SpecopsError
 from console.history.recording import FORMAT
-from console.model import Finding, Host, HostView, Plan, Preset, StepResult
+from console.model import Finding, Host, HostState, HostView, Plan, Preset, StepResult
 from console.planning.measuring import Load
 from console.remote import Cursor, LogChunk, LogSource
 from console.screens.ports import Output
@@ -109,6 +109,7 @@ class Replay:
         self._next = 0
         self._processes: dict[str, dict[int, Any]] = {}
         self._views: dict[str, HostView] = {}
+        self._hosts: dict[str, Host] = {}
         self._callbacks: list[Callable[[HostView], None]] = []
         self._task: asyncio.Task[None] | None = None
         self._moved = asyncio.Event()
@@ -160,18 +161,20 @@ class Replay:
 
     def hosts(self) -> dict[str, Host]:
         """Every host that was recorded."""
-        found: dict[str, Host] = {}
-        for frame in self._frames:
+        found = self._hosts
+        for frame in () if found else self._frames:
             if "view" in frame.data and frame.host not in found:
                 place = f"{self.path}: {frame.host}"
                 found[frame.host] = decode(Host, frame.data["view"]["host"], place=place)
-        return found
+        return dict(found)
 
     def seek(self, position: float) -> None:
         """Go to a moment, in seconds from the start; clipped to the recording."""
         position = min(max(position, 0.0), self.duration)
         self._next = self._key_before(position)
         self._processes.clear()
+        self._views = {name: HostView(host, HostState.CONNECTING)
+                       for name, host in self.hosts().items()}  # fmt: skip
         self._apply(position, publish=False)
         self.position = position
         self._moved.set()

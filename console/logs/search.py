@@ -146,6 +146,22 @@ class Search:
         self.position = first + until
         return True
 
+    def told(self, cursor: int) -> str:
+        """``hit 3/17``, or how many there are when the cursor's line is none of them."""
+        count, at = len(self.lines), self.place(cursor)
+        if at is not None:
+            return f"hit {at}/{count}{self.share_told()}"
+        return f"{count:,} hit{'s' * (count != 1)}{self.share_told()}".replace(",", " ")
+
+    def share_told(self) -> str:
+        """How much has been looked through, while that is not all."""
+        return "" if self.done else f" … {self.share:.0%}"
+
+    def place(self, line: int) -> int | None:
+        """Which of the hits so far a line is, counted from 1; ``None`` where it is none."""
+        at = bisect_left(self.lines, line)
+        return at + 1 if at < len(self.lines) and self.lines[at] == line else None
+
     def after(self, line: int) -> int | None:
         """The next hit behind a line."""
         at = bisect_right(self.lines, line)

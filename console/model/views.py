@@ -26,6 +26,8 @@ class HostView:
     servers: tuple[ServerState, ...] = ()
     zombies: tuple[Zombie, ...] = ()
     runs: tuple[Run, ...] = ()
+    unlisted: tuple[int, ...] = ()
+    """Pids of the launchers that run here and are no server of hosts.yaml."""
 
     @property
     def told(self) -> tuple[object, ...]:

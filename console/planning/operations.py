@@ -48,7 +48,8 @@ LOOKING = frozenset(
      "report", "adopt"}
 )  # fmt: skip
 """Commands that may be typed after ``:`` as they are; what changes a host goes through a dialog."""
-CHANGING = frozenset({"save", "init", "--purge", "-f"})
+CHANGING = frozenset({"save", "init", "--purge", "-f", "--follow"})
+"""Subcommands and options of them that would change something, or never end."""
 
 
 class Operations:
@@ -290,7 +291,8 @@ class Operations:
             raise UsageError(f"{error}", place=line) from error
         if not words:
             return Output(0, "")
-        if words[0] not in LOOKING or CHANGING & set(words):
+        said = {word.partition("=")[0] for word in words}
+        if words[0] not in LOOKING or CHANGING & said:
             raise Refused(f"'{line}' is not run from here", hint="use its key, or a shell")
         program = "from console.cli import main; main()"
         argv = [sys.executable, "-c", program, *words, "--hosts", str(self.fleet.config.path)]

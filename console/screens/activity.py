@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 from textual.widget import Widget
 
 from console.errors import SpecopsError
+from console.history.deeds import BAD, Deed, deeds, raw
 from console.model import Run
 from console.screens.filtering import TablePlace
 from console.text import mask
@@ -19,25 +18,7 @@ from widgets.paint import Line, fit, line
 from widgets.table import Column, Table
 from widgets.words import safe
 
-
-@dataclass(frozen=True, slots=True)
-class Deed:
-    """A launch of a run record, or one entry of the audit file."""
-
-    at: float
-    who: str
-    host: str
-    what: str
-    outcome: str
-    detail: str
-    plan: str = ""
-    run: Run | None = None
-    entry: str = ""
-
-    @property
-    def key(self) -> object:
-        """Its identity."""
-        return (self.at, self.host, self.what, self.plan, self.detail)
+GOOD = ("ok", "ready")
 
 
 def run_text(run: Run, now: float) -> str:
@@ -57,25 +38,6 @@ def deed_of_run(run: Run) -> Deed:
     detail = f"{run.server} {presets} run {run.run_id}"
     return Deed(
         run.launched_at, run.launched_by, run.host, "run", run.outcome or "?", detail, run=run
-    )
-
-
-def deed_of_entry(entry: Mapping[str, Any]) -> Deed:
-    """An audit entry; whatever its keys, nothing of it is lost."""
-
-    def text(*names: str) -> str:
-        return next((str(entry[name]) for name in names if entry.get(name) is not None), "")
-
-    at = entry.get("time")
-    return Deed(
-        float(at) if isinstance(at, int | float) else 0.0,
-        text("operator", "user", "who"),
-        text("host"),
-        text("action", "kind", "event"),
-        text("outcome", "event"),
-        text("detail", "why", "step", "server"),
-        text("plan", "plan_id", "id"),
-        entry=json.dumps(entry, indent=1, ensure_ascii=False, default=str),
     )
 
 
@@ -127,7 +89,7 @@ class ActivityScreen(TablePlace[Deed]):
         if actions is None:
             return
         try:
-            self._entries = [deed_of_entry(entry) for entry in await actions.audit()]
+            self._entries = deeds(await actions.audit())
         except SpecopsError as error:
             self.report(error)
         plans = self.specops.doing.hosts_of_plans
@@ -161,7 +123,6 @@ class ActivityScreen(TablePlace[Deed]):
         self.show_head()
 
     def _cells(self, deed: Deed) -> list[Line]:
-        bad = deed.outcome in ("failed", "refused", "stalled", "interrupted")
         when = time.localtime(deed.at)
         old = self.specops.now() - deed.at > 86_400
         return [
@@ -172,7 +133,7 @@ class ActivityScreen(TablePlace[Deed]):
             line(
                 (
                     safe(deed.outcome),
-                    "bad" if bad else "ok" if deed.outcome in ("ok", "ready") else "dim",
+                    "bad" if deed.outcome in BAD else "ok" if deed.outcome in GOOD else "dim",
                 )
             ),
             line(safe(deed.detail)),
@@ -188,12 +149,20 @@ class ActivityScreen(TablePlace[Deed]):
         if deed is None:
             return
         if deed.run is not None:
-            rows = [run_text(deed.run, self.specops.now())]
-            rows += [f"  {phase:<16} {duration(took)}" for phase, took in deed.run.phases]
+            text = [run_text(deed.run, self.specops.now())]
+            text += [f"  {phase:<16} {duration(took)}" for phase, took in deed.run.phases]
+            if deed.run.failure:
+                text += ["", safe(deed.run.failure)]
+            rows = [(row, "plain") for row in text]
         else:
-            rows = [safe(mask(part)) for part in deed.entry.split("\n")]
-        self.app.push_screen(Reading(f"{safe(deed.what)} on {safe(deed.host)}",
-                                     [(row, "plain") for row in rows]))  # fmt: skip
+            when = time.strftime("%d %b %H:%M:%S", time.localtime(deed.at))
+            head = f"{when}  {safe(deed.who)}  {safe(deed.outcome)}: {safe(deed.detail)}"
+            rows = [(head, "strong"), ("", "plain")]
+            rows += [(safe(row), "plain") for row in deed.story]
+            rows += [("", "plain"), ("as it stands in the audit file:", "dim")]
+            rows += [(safe(mask(row)), "dim") for row in raw(deed)]
+        title = f"{safe(deed.what)} on {safe(deed.host)} {safe(deed.plan)}".rstrip()
+        self.app.push_screen(Reading(title, rows))
 
     def action_undo(self) -> None:
         """``U``."""

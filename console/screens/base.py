@@ -155,7 +155,7 @@ class Place(Moving, Playing):
         clock = time.strftime("%H:%M:%S", time.localtime(app.now()))
         file = [app.file] if app.file else []
         right = " " + "  ".join([*flags, clock, *file]) + " "
-        if narrowed and width_of(left) + width_of(right) + 9 > self.size.width:
+        if width_of(left) + width_of(right) + 9 > self.size.width:
             right = " " + "  ".join([*flags, clock]) + " "  # the counts matter more
         room = max(0, self.size.width - width_of(right))
         name = ("specops", "strong")
@@ -185,7 +185,11 @@ class Place(Moving, Playing):
         """The newest notice, while it is fresh."""
         notice = self.specops.notices.fresh(self.specops.now())
         bar = self.query_one("#notice", Lines)
-        bar.set_class(notice is not None, "-shown")
+        running = self.background() if notice is None else ""
+        bar.set_class(bool(notice or running), "-shown")
+        if running:
+            room = max(8, self.size.width - 1)
+            bar.show([line((f" {part}", "accent")) for part in wrap(running, room, limit=2)])
         if notice is not None:
             count = self.specops.notices.unseen
             more = f"  (n: {count} more)" if count > 1 else ""
@@ -193,6 +197,10 @@ class Place(Moving, Playing):
             first, *rest = wrap(notice.text, room, limit=2)  # whole with n
             lines = [line((" " + fit(first, room), notice.role), (more, "dim"))]
             bar.show([*lines, *(line((f" {part}", notice.role)) for part in rest)])
+
+    def background(self) -> str:
+        """What goes on behind closed dialogs."""
+        return self.specops.doing.background()
 
     # ---- the line for : and /
 

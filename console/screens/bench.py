@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from textual.widget import Widget
@@ -152,14 +153,23 @@ class BenchScreen(TablePlace[Bench]):
         room = self.size.height - 5 - int(self._table.styles.height.value or 2)  # type: ignore[union-attr]
         lines: list[Line] = []
         if shown:
+            loads = {level.concurrency for one in shown for level in one.levels}
+            # Every load has its bar before a further measurement has any.
+            fits = max(1, (room - 1) // (len(loads) + 1))
+            shown, left_out = shown[:fits], shown[fits:]
             names = [f"{safe(one.presets)}  {time.strftime('%d %b %H:%M', time.localtime(one.at))}"
                      for one in shown]  # fmt: skip
+            if left_out:
+                names[-1] += f"   ({len(left_out)} more in a higher window)"
             lines += legend(names, width)
             half = width // 2
             speeds = grouped("TOKENS/S by requests at a time", _speeds(shown), half - 1)
             firsts = grouped("FIRST TOKEN, ms: p50 / p99", _firsts(shown), half - 1)
             lines += beside(speeds, firsts, width)
             accepts = grouped("ACCEPT LENGTH", _accepts(shown), half - 1, digits=2)
+            if len(lines) + len(accepts) > room:
+                last = _last_accepts(_accepts(shown))
+                accepts = grouped("ACCEPT LENGTH, highest load", last, half - 1, digits=2)
             lines += beside(accepts, self._over_time(half - 1), width)
         elif not self._read:
             lines = [line((" reading the history…", "dim"))]
@@ -171,17 +181,19 @@ class BenchScreen(TablePlace[Bench]):
         plots.show([_cut(spans, width) for spans in lines])
 
     def _over_time(self, width: int) -> list[Line]:
-        """The throughput of all measurements, oldest first, under the load that most had."""
-        counts = [level.concurrency for one in self._kept for level in one.levels]
-        if len(self._kept) < 2 or not counts:
+        """The throughput of all measurements, oldest first, a line for each load."""
+        loads = sorted({level.concurrency for one in self._kept for level in one.levels})
+        if len(self._kept) < 2 or not loads:
             return []
-        load = max(set(counts), key=lambda count: (counts.count(count), count))
-        values = [_at(one, load) for one in reversed(self._kept)]
-        known = [value for value in values if value is not None]
-        text = f" {number(known[0])} to {number(known[-1])}"
-        room = max(4, min(len(values), width - len(text) - 8))
-        return [line((fit(f" OVER TIME, tokens/s at {load}", width), "title")),
-                line("     ", (sparkline(values, room), "accent"), text)]  # fmt: skip
+        out = [line((fit(" OVER TIME, tokens/s", width), "title"))]
+        for load in loads:
+            values = [_at(one, load) for one in reversed(self._kept)]
+            known = [value for value in values if value is not None]
+            text = f" {number(known[0])} to {number(known[-1])}"
+            room = max(4, min(len(values), width - len(text) - 8))
+            out.append(line((fit(str(load), 5, right=True), "strong"), " ",
+                            (sparkline(values, room), "accent"), text))  # fmt: skip
+        return out
 
     def moved(self) -> None:
         """Another measurement."""
@@ -216,12 +228,17 @@ class BenchScreen(TablePlace[Bench]):
                 lambda name: app.benching.stop(*here) if name == "end it" else None,
             )
         elif app.actions is None:
-            app.say("not connected yet; a moment", "warn")
-        elif state is None or state.phase is not Phase.READY:
-            app.say(f"{safe(self._server)} does not serve now: nothing to measure", "warn")
+            app.say("not connected yet; a moment", "warn", over=lambda: app.actions is not None)
+        elif state is None or not self._serves(*here):
+            told = f"{safe(self._server)} does not serve now: nothing to measure"
+            app.say(told, "warn", over=lambda: self._serves(*here))
         else:
             dialog = BenchDialog(self._host, state, self._kept, own)
             self.app.push_screen(dialog, self._measure)
+
+    def _serves(self, host: str, server: str) -> bool:
+        state = self.server_state(host, server)
+        return state is not None and state.phase is Phase.READY
 
     def _measure(self, load: Load | None) -> None:
         if load is not None:
@@ -275,13 +292,15 @@ def _firsts(shown: Sequence[Bench]) -> list[Series]:
 
 
 def _accepts(shown: Sequence[Bench]) -> list[Series]:
-    """One bar a measurement: the accept length hardly depends on the load."""
-    out = []
-    for one in shown:
-        told = one.accept_length
-        values = {} if told is None else {one.levels[-1].concurrency: told}
-        out.append(Series(one.presets, values, {}))
-    return out
+    return [Series(one.presets, {x.concurrency: x.accept_length for x in one.levels
+                                 if x.accept_length is not None}, {})
+            for one in shown]  # fmt: skip
+
+
+def _last_accepts(series: Sequence[Series]) -> list[Series]:
+    """One bar a measurement, where there is no room for one a load: under its highest."""
+    return [replace(one, values=dict([max(one.values.items())] if one.values else []))
+            for one in series]  # fmt: skip
 
 
 def _cut(spans: Line, width: int) -> Line:

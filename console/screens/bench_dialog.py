@@ -11,7 +11,7 @@ from console.model import ServerState
 from console.planning.measuring import Bench, Load, history_path
 from console.screens.dialog import Dialog
 from widgets.bars import duration, number
-from widgets.paint import Line, Lines, fit, line, wrap
+from widgets.paint import Line, fit, line, wrap
 from widgets.words import safe
 
 LOADS: tuple[tuple[str, Load], ...] = (
@@ -66,9 +66,10 @@ class BenchDialog(Dialog[Load | None]):
     def on_mount(self) -> None:
         """Draw."""
         self.foot(("y  measure", "key"), ("j k  choose", "key"), ("[ Cancel ]", "focus"))
-        self._draw()
+        self.draw()
 
-    def _draw(self) -> None:
+    def draw(self) -> None:
+        """The loads, how long each takes, and what it means."""
         width, _ = self.room()
         state = self._server
         run = f", run {safe(state.run_id)}" if state.run_id else ""
@@ -91,7 +92,7 @@ class BenchDialog(Dialog[Load | None]):
             f"Against another preset, by relaunching: specops bench {state.name} --against PRESET"
         )
         lines += [line((part, "dim")) for part in wrap(safe(text), width)]
-        self.query_one("#content", Lines).show(lines)
+        self.fill(lines)
 
     def _row(self, here: bool, name: str, load: Load, width: int) -> Line:
         counts = ",".join(map(str, load.concurrency))
@@ -105,7 +106,7 @@ class BenchDialog(Dialog[Load | None]):
     def action_move(self, delta: int) -> None:
         """Up or down."""
         self._at = max(0, min(len(self._loads) - 1, self._at + delta))
-        self._draw()
+        self.draw()
 
     def action_begin(self) -> None:
         """``y``."""

@@ -41,9 +41,10 @@ class Choose(Dialog[str | None]):
     def on_mount(self) -> None:
         """Draw."""
         self.foot(("Enter  take", "key"), ("Esc  leave", "key"))
-        self._draw()
+        self.draw()
 
-    def _draw(self) -> None:
+    def draw(self) -> None:
+        """The names."""
         width, height = self.room()
         first = max(0, self._at - height + 1)
         lines = [
@@ -54,12 +55,12 @@ class Choose(Dialog[str | None]):
             )
             for at, (name, text) in enumerate(self._options)
         ]
-        self.query_one("#content", Lines).show(lines[first : first + height])
+        self.fill(lines[first : first + height])
 
     def action_move(self, delta: int) -> None:
         """Up or down."""
         self._at = max(0, min(len(self._options) - 1, self._at + delta))
-        self._draw()
+        self.draw()
 
     def action_take(self) -> None:
         """Enter."""
@@ -109,9 +110,10 @@ class ChoosePresets(Dialog[dict[str, str] | None]):
         self.foot(
             ("Enter  on to the plan", "key"), ("Tab  other list", "key"), ("Esc  leave", "key")
         )
-        self._draw()
+        self.draw()
 
-    def _draw(self) -> None:
+    def draw(self) -> None:
+        """Both lists, and what the chosen ones set."""
         width, height = self.room()
         half = width // 2
         rows = max(len(found) for found in self._lists.values())
@@ -138,7 +140,7 @@ class ChoosePresets(Dialog[dict[str, str] | None]):
             if (known := self._standings.get((kind, preset.name))) is not None:
                 text = fit(f"  {known.verdict}: {safe(known.why)}", width)
                 lines.append(line((text, ROLES[known.verdict])))
-        self.query_one("#content", Lines).show(lines)
+        self.fill(lines)
 
     def _heads(self, half: int) -> Line:
         return tuple(
@@ -165,12 +167,12 @@ class ChoosePresets(Dialog[dict[str, str] | None]):
         kind = self._kinds[self._column]
         self._at[kind] = max(0, min(len(self._lists[kind]) - 1, self._at[kind] + delta))
         self._touched[kind] = True
-        self._draw()
+        self.draw()
 
     def action_other(self) -> None:
         """To the other list."""
         self._column = 1 - self._column
-        self._draw()
+        self.draw()
 
     def action_take(self) -> None:
         """On to the plan; a list that was neither configured nor touched says nothing."""

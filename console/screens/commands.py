@@ -70,6 +70,8 @@ class CommandLine:
             self._app.places.leave()
         elif word == "specops" and rest:
             self.run(shlex.join(rest))
+        elif word in CHANGES_FILES and self._app.read_only and "--dry-run" not in rest:
+            self._app.say(f"{word}: this console is read-only", "warn")
         elif word in OWN_WORDS:
             self._own(word, rest)
         elif (action := BY_ID.get(word)) is not None and action.dangerous:
@@ -84,8 +86,6 @@ class CommandLine:
             self._app.places.server(server.host, server.name)
         elif word in NEVER_END:
             raise UsageError(f"{word} {NEVER_END[word]}", place=":", hint="run it in a shell")
-        elif word in CHANGES_FILES and self._app.read_only and "--dry-run" not in rest:
-            self._app.say(f"{word}: this console is read-only", "warn")
         elif word in CLI_WORDS:
             self._show(text)
         else:
@@ -111,6 +111,8 @@ class CommandLine:
             app.places.file(path)
         elif word == "theme":
             app.places.theme(rest[0])
+        elif word == "seek":
+            app.places.seek(rest[0])
 
     def _bench(self, rest: list[str]) -> None:
         from console.planning.measuring import Load, levels  # noqa: PLC0415 - only for this word
@@ -135,7 +137,9 @@ class CommandLine:
     def _act(self, word: str, rest: list[str]) -> None:
         """A command that changes a host: the same plan and dialog as its key."""
         app = self._app
-        if word in ("launch", "relaunch", "stop"):
+        if app.read_only:
+            app.say(f"{word}: this console is read-only", "warn")
+        elif word in ("launch", "relaunch", "stop"):
             given = _launch_parser(word).parse_args(rest)
             server = app.config.server(given.server)
             skip = given.skip_preflight
@@ -153,7 +157,7 @@ class CommandLine:
                 raise UsageError("which device? HOST INDEX", place=":reset-gpu")
             host = app.config.host(words[0]).name
             app.propose(word, host, None, gpu=int(words[1]))
-        elif word in ("resume", "undo") and len(rest) == 1:
+        elif word in ("resume", "undo") and rest and not rest[0].startswith("-"):
             app.propose(word, app.doing.hosts_of_plans.get(rest[0]), None, plan_id=rest[0])
         else:
             raise UsageError(f"use the key for {word}", place=f":{word}", hint="? shows it")

@@ -23,7 +23,7 @@ PRESET_OPTIONS = {"--preset": ("server", "speculative"), "--against": ("speculat
                   "--nccl": ("nccl",)}  # fmt: skip
 NEVER_END = {"console": "is this", "serve": "does not end", "exporter": "does not end"}
 """Commands that ``:`` does not run, and why."""
-CHANGES_FILES = {"adopt"}
+CHANGES_FILES = {"adopt", "hosts"}
 """Commands without a plan that a read-only console does not offer either."""
 
 

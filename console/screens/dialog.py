@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from rich.console import RenderableType
@@ -15,8 +16,9 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 
 from console.screens.behind import Behind
+from console.screens.standing import stands
 from console.screens.yielding import Yielding
-from widgets.paint import Line, Lines, line
+from widgets.paint import Line, Lines, line, width_of
 
 if TYPE_CHECKING:
     from console.app import SpecopsApp
@@ -33,6 +35,7 @@ class Dialog(Yielding[ResultT], ModalScreen[ResultT]):
     ANSWERS: ClassVar[tuple[str, ...]] = ()
     """Keys that begin something."""
 
+    _buttons: tuple[tuple[str, str], ...] = ()
     unasked: bool = False
     """Whether it comes by itself: no key typed before it was seen is then meant for it."""
 
@@ -85,18 +88,63 @@ class Dialog(Yielding[ResultT], ModalScreen[ResultT]):
 
     def room(self) -> tuple[int, int]:
         """Columns and rows that the content may take."""
-        return max(20, min(110, self.size.width * 92 // 100) - 4), max(4, self.size.height - 6)
+        foot = max(1, len(self.query_one(Foot).lines))
+        return self._width(), max(3, self.size.height - 5 - foot)
+
+    def _width(self) -> int:
+        return max(20, min(110, self.size.width * 92 // 100) - 4)
 
     def foot(self, *buttons: tuple[str, str]) -> None:
-        """The row of keys: (text, role)."""
-        spans: Line = line(" ")
-        for text, role in buttons:
-            spans = (*spans, (text, role), ("   ", "plain"))
-        self.query_one("#buttons", Lines).show([spans])
+        """The keys: (text, role), in as many rows as they need, so that none is ever out of sight.
+
+        Call it before :meth:`room` is asked for.
+        """
+        self._buttons = buttons
+        self.query_one(Foot).show(packed(buttons, self._width()))
+
+    def fill(self, lines: Sequence[Line], *, taken: int = 0) -> None:
+        """Show the content, as much of it as there is room for: the keys below stay in sight.
+
+        ``taken`` are the rows that other widgets need.
+        """
+        content = self.query_one("#content", Lines)
+        content.styles.height = max(1, min(len(lines), self.room()[1] - taken))
+        content.show(lines)
+
+    def draw(self) -> None:
+        """Draw the content anew, for the room that there is now."""
+
+    def on_resize(self) -> None:
+        """Everything for the new size."""
+        if self.drawn_at is not None:
+            self.foot(*self._buttons)
+        self.call_after_refresh(self._draw_again)
+
+    def _draw_again(self) -> None:
+        if stands(self):
+            self.draw()
 
     def action_cancel(self) -> None:
         """Leave without an answer."""
         self.dismiss(None)
+
+
+def packed(buttons: Sequence[tuple[str, str]], width: int) -> list[Line]:
+    """The keys in rows of a width; closer together where that spares a row."""
+    for gap in (3, 1):
+        rows: list[Line] = []
+        used = 0
+        for text, role in buttons:
+            size = width_of(text) + gap
+            if rows and used + size - gap <= width:
+                rows[-1] = (*rows[-1], (" " * gap, "plain"), (text, role))
+                used += size
+            else:
+                rows.append(line(" ", (text, role)))
+                used = 1 + size
+        if len(rows) == 1:
+            break
+    return rows
 
 
 class Foot(Lines):

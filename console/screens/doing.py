@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from console.errors import HostError, SpecopsError
 from console.keys import BY_ID
-from console.model import Plan
+from console.model import Phase, Plan
+from widgets.bars import duration
 from widgets.words import kind_word, safe, total_memory
 
 if TYPE_CHECKING:
@@ -39,6 +40,15 @@ class Wish:
         return f"{self.action}{server} on {safe(self.host)}"
 
 
+@dataclass(slots=True)
+class UnderWay:
+    """A plan in execution: the step it is at, since when, and the dialog that shows it."""
+
+    dialog: PlanDialog
+    begun: float
+    step: int = 0
+
+
 class Doing:
     """What is being done now, and how it is proposed."""
 
@@ -48,6 +58,8 @@ class Doing:
         """Plans in execution by id."""
         self.hosts_of_plans: dict[str, str] = {}
         """Which host each plan of the audit file was for, once it was read."""
+        self._under_way: dict[str, UnderWay] = {}
+        self._planned_ones = 0
 
     def propose(
         self, action: str, host: str | None, server: str | None, options: Mapping[str, Any]
@@ -102,13 +114,36 @@ class Doing:
             if app.actions is None:
                 raise HostError("the console has no connections: it could not be started whole")
             plan = await app.actions.plan(wish.action, wish.host, wish.server, **wish.options)
+            self._planned_ones += 1
             show = partial(self._show_plan, plan, wishes)
         except SpecopsError as error:
-            app.say(str(error), "bad")
+            why = self._grounds(wish)
+            app.say(str(error), "bad", over=lambda: self._grounds(wish) != why)
             if len(wishes) > 1:
                 show = partial(self._make, wishes[1:])
         finally:
             making.over(show)
+
+    def _grounds(self, wish: Wish) -> tuple[object, ...]:
+        """What a refusal may have been for: while this stays the same, it still holds."""
+        view = self._app.views.get(wish.host)
+        states = [s for s in view.servers if s.name == wish.server] if view else []
+        over = [state.phase in (Phase.STOPPED, Phase.FAILED) for state in states]
+        return (self._planned_ones, view and view.state, [s.pid for s in states], over)
+
+    def background(self) -> str:
+        """What goes on behind closed dialogs, in a line; empty where nothing does."""
+        told = []
+        for plan in self.running.values():
+            at = self._under_way.get(plan.id)
+            if at is None or at.dialog.is_attached:
+                continue
+            where = f" {safe(plan.server)}" if plan.server else ""
+            kind = plan.steps[at.step].kind.value if at.step < len(plan.steps) else "ending"
+            took = duration(time.monotonic() - at.begun)
+            told.append(f"▶ {plan.action}{where} on {safe(plan.host)}: step {at.step + 1} of "
+                        f"{len(plan.steps)}, {kind}, {took} so far")  # fmt: skip
+        return "  ".join(told)
 
     def _show_plan(self, plan: Plan, wishes: Sequence[Wish]) -> None:
         from console.screens.plan import PlanDialog  # noqa: PLC0415 - after the first paint
@@ -160,6 +195,7 @@ class Doing:
     def execute(self, plan: Plan, dialog: PlanDialog) -> None:
         """Do a confirmed plan. It goes on when its dialog is closed; the end is always said."""
         self.running[plan.id] = plan
+        self._under_way[plan.id] = UnderWay(dialog, time.monotonic())
         self._app.run_worker(self._execute(plan, dialog), group="execute", exit_on_error=False)
 
     async def _execute(self, plan: Plan, dialog: PlanDialog) -> None:
@@ -173,6 +209,7 @@ class Doing:
         try:
             async for result in actions.execute(plan):
                 app.refresh_host(plan.host, quiet=True)  # what a step has changed is seen at once
+                self._under_way[plan.id].step = result.step + 1
                 if dialog.is_attached:
                     dialog.ended(result)
                 if result.outcome in ("failed", "refused"):
@@ -183,6 +220,7 @@ class Doing:
             text, role = f"{what}: {error}", "bad"
         finally:
             self.running.pop(plan.id, None)
+            self._under_way.pop(plan.id, None)
             app.refresh_host(plan.host, quiet=True)
         if role == "ok" and held:
             text += f": {held}"

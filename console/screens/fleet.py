@@ -84,7 +84,8 @@ class Fleet(TablePlace[FleetRow]):
     def all_rows(self) -> list[FleetRow]:
         """Every server and bare host, what needs the operator first."""
         app = self.specops
-        return rows_of.fleet_rows(app.views, app.config.servers, app.now())
+        plans = app.doing.running.values()
+        return rows_of.fleet_rows(app.views, app.config.servers, app.now(), plans)
 
     def facts(self, row: FleetRow) -> dict[str, str | float | None]:
         """For the filter."""

@@ -68,6 +68,9 @@ class Following:
         actions = self._screen.specops.actions
         tail = self._tail or (actions.tail if actions is not None else None)
         wanted = (host, source) if host is not None and source is not None else None
+        if wanted is None and len(view.store):  # also after a stop: what was shown is of another
+            self.stop()
+            view.replace(LogStore())
         again = self._paused and wanted == self._source
         if (wanted == self._source and not again) or tail is None:
             return

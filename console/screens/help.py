@@ -41,26 +41,27 @@ class Help(Dialog[None]):
 
     def on_mount(self) -> None:
         """Draw."""
-        self._draw()
+        self.draw()
 
     def on_key(self, event: events.Key) -> None:
         """Typing searches."""
         if event.is_printable and event.character and event.character != "?":
             self._typed += event.character
             event.stop()
-            self._draw()
+            self.draw()
 
     def action_rub_out(self) -> None:
         """One letter less."""
         self._typed = self._typed[:-1]
-        self._draw()
+        self.draw()
 
     def action_scroll(self, delta: int) -> None:
         """Up or down."""
         self.query_one("#content", Lines).scroll_lines(delta)
 
-    def _draw(self) -> None:
-        width, height = self.room()
+    def draw(self) -> None:
+        """The keys that the search leaves."""
+        width, _ = self.room()
         words = self._typed.lower().split()
         lines: list[Line] = []
         for action in self._keys.on(self._scope):
@@ -76,8 +77,6 @@ class Help(Dialog[None]):
             lines.append(line(("no key here does that", "dim")))
         more = (part for text in _MORE for part in wrap(text, width))
         lines += [(), *(line((part, "dim")) for part in more)]
-        content = self.query_one("#content", Lines)
-        content.styles.height = min(len(lines), height)
-        content.show(lines)
         typed = self._typed or "type to search"
         self.foot((f"search: {typed}", "accent"), ("↑ ↓ scroll", "dim"), ("Esc  close", "key"))
+        self.fill(lines)

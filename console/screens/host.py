@@ -11,11 +11,11 @@ from console.model import HostView
 from console.screens.base import Rule
 from console.screens.filtering import TablePlace
 from widgets import process as rows_of
-from widgets.bars import age
+from widgets.bars import age, counted
 from widgets.paint import Line, Lines, line
 from widgets.process import ProcessRow
 from widgets.table import Table
-from widgets.words import host_word, safe
+from widgets.words import SHOWN_ONLY, host_word, remains, safe
 
 
 class HostScreen(TablePlace[ProcessRow]):
@@ -47,8 +47,12 @@ class HostScreen(TablePlace[ProcessRow]):
         if view is None:
             return f"fleet > {safe(self._host)}"
         word = host_word(view).text
-        old = age(view.age_s(self.specops.now()))
-        text = f"fleet > {safe(self._host)}  {word}, {old} old"
+        old = view.age_s(self.specops.now())
+        seen = "never seen" if old is None else f"seen {age(old)} ago"
+        text = f"fleet > {safe(self._host)}  {word}, {seen}"
+        acute = sum(z.kind not in SHOWN_ONLY for z in view.zombies)
+        parts = [counted(acute, "zombie")] * bool(acute) + [remains(view.zombies)]
+        text += "".join(f" · {part}" for part in parts if part)
         if view.error:
             text += f": {safe(view.error)}"
         return text

@@ -83,6 +83,10 @@ class Opening(Place):
         """Nothing is known yet."""
         return ""
 
+    def background(self) -> str:
+        """Nothing can have been begun."""
+        return ""
+
     def on_mount(self) -> None:
         """The first frame is drawn after this (what every place draws comes too); then go on."""
         self.call_after_refresh(self.specops.beginning.drawn.set)

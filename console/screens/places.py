@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,10 +80,21 @@ class Places:
             host, server = self.selected
         source = source_of(self._app, host, server) if host and server else None
         if host is None or server is None or source is None:
-            self._app.say("no log: put the cursor on a server that was launched", "warn")
+            told = "no log: put the cursor on a server that was launched"
+            self._app.say(told, "warn", over=self._moved_on())
             return
         self.selected = (host, server)
         self.open(self._app.made(LogScreen, host, server, source, at_error=at_error))
+
+    def _moved_on(self) -> Callable[[], bool]:
+        """Whether the cursor is elsewhere than now, or another screen is shown."""
+
+        def here() -> tuple[object, ...]:
+            screen = self._app.screen
+            return (screen, *(screen.where() if isinstance(screen, Place) else ()))
+
+        before = here()
+        return lambda: here() != before
 
     def file(self, path: Path) -> None:
         """To a file of this machine, as a log."""
@@ -107,7 +120,8 @@ class Places:
         from console.screens.bench import BenchScreen  # noqa: PLC0415 - when opened
 
         if host is None or server is None:
-            self._app.say("bench: put the cursor on a server first", "warn")
+            told = "bench: put the cursor on a server first"
+            self._app.say(told, "warn", over=self._moved_on())
             return
         self.selected = (host, server)
         screen = self._app.made(BenchScreen, host, server)
@@ -164,7 +178,8 @@ class Places:
             self._asked_at = now
             what = ", ".join(f"{plan.action} on {plan.host}" for plan in running.values())
             hint = "again within 5 s leaves it unfinished; specops resume can finish it"
-            self._app.say(f"still running: {what}; {hint}", "warn")
+            doing = self._app.doing
+            self._app.say(f"still running: {what}; {hint}", "warn", over=lambda: not doing.running)
             return
         self._app.exit()
 
@@ -176,6 +191,21 @@ class Places:
             short = "dark, light, contrast, 16"
             raise UsageError(f"no theme '{name}'", hint=f"there are {short} and {', '.join(known)}")
         self._app.theme = wanted
+
+    def seek(self, text: str) -> None:
+        """To a moment of the recording that plays.
+
+        Raises:
+            UsageError: none plays, or that is no moment.
+        """
+        from console.history.moments import moment  # noqa: PLC0415 - only while one plays
+
+        player, screen = self._app.player, self._app.screen
+        if player is None:
+            raise UsageError("no recording plays", place=":seek", hint="console --replay FILE")
+        position = moment(text, now=player.now(), position=player.position)
+        if isinstance(screen, Place):
+            screen.go_to_moment(position)
 
     def export(self) -> None:
         """This screen as SVG into the folder that the console was started from."""
@@ -194,7 +224,7 @@ class Places:
             self._app.say(f"would run: {' '.join(argv)}")
             return
         try:
-            with self._app.suspend():
+            with self._app.suspend(), interrupts_are_for_the_child():
                 # NO_COLOR is taken out of the environment by the terminal library.
                 env = {**os.environ, **({"NO_COLOR": "1"} if self._app.no_color else {})}
                 done = await asyncio.to_thread(subprocess.run, argv, env=env, check=False)
@@ -202,7 +232,31 @@ class Places:
             self._app.say(f"{argv[0]}: {error}", "bad")
             return
         self._app.refresh()
-        self._app.say(f"{argv[0]} to {host} ended with {done.returncode}")
+        self._app.say(f"{Path(argv[0]).name} to {host} {ended(argv[0], done.returncode)}")
+
+
+def ended(program: str, code: int) -> str:
+    """How a shell ended, in words."""
+    if code < 0:
+        return f"ended by {signal.Signals(-code).name}"
+    if program == "ssh" and code == 255:
+        return "could not connect, or lost the connection; its words stand in the terminal: q"
+    return f"ended with {code}"
+
+
+@contextmanager
+def interrupts_are_for_the_child() -> Iterator[None]:
+    """Ctrl-C goes to all who have the terminal: it ends the child, never the console.
+
+    A handler, not "ignore": that the child would inherit.
+    """
+    numbers = (signal.SIGINT, signal.SIGQUIT)
+    former = [signal.signal(number, lambda *_: None) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, former, strict=True):
+            signal.signal(number, handler)
 
 
 def shell_argv(host: Host, hosts: Mapping[str, Host]) -> list[str]:
@@ -220,11 +274,24 @@ def shell_argv(host: Host, hosts: Mapping[str, Host]) -> list[str]:
     argv = ["ssh", "-p", str(host.port), "-l", host.user]
     for path in host.identity_files:
         argv += ["-i", path]
-    if host.known_hosts:
-        argv += ["-o", f"UserKnownHostsFile={host.known_hosts}"]
+    if known := _known_hosts(host):
+        argv += ["-o", f"UserKnownHostsFile={known}"]
     if host.jump:
         through = hosts.get(host.jump)
         argv += ["-J", f"{through.user}@{through.address}:{through.port}" if through else host.jump]
     if inner:
         argv.append("-t")
     return [*argv, "--", host.address or host.name, *inner]
+
+
+def _known_hosts(host: Host) -> str:
+    """The files that the connection itself asks, where they are not ssh's own.
+
+    So a key that was trusted in the console is not asked about again.
+    """
+    from console.config import config_dir  # noqa: PLC0415 - when a shell is opened
+
+    if host.known_hosts:
+        return f'"{host.known_hosts}"'
+    own = config_dir() / "known_hosts"
+    return f'~/.ssh/known_hosts "{own}"' if own.is_file() else ""

@@ -76,10 +76,6 @@ class PlanDialog(Dialog[Answer | None]):
             self.run_worker(self._preflight(self._stream), exit_on_error=False)
         self.draw()
 
-    def on_resize(self) -> None:
-        """Wrap for the new width."""
-        self.call_after_refresh(self.draw)
-
     async def _preflight(self, stream: AsyncIterator[Finding]) -> None:
         try:
             async for finding in stream:
@@ -104,17 +100,20 @@ class PlanDialog(Dialog[Answer | None]):
         """Everything, as it is now."""
         if not stands(self):
             return
+        self._draw_foot(cut=False)
         width, height = self.room()
-        room = height - (0 if self.unlocked else 2)
+        taken = 0 if self.unlocked else 2
         lines = self._lines(width, 3, 2)
-        if len(lines) > room and not self.whole:  # every step in sight before any text in full
+        if len(lines) > height - taken and not self.whole:  # every step before any text in full
             lines = self._lines(width, 1, 1)
-            if len(lines) > room and self.state != "asking":
-                lines = self._compact(width, room)
+            if len(lines) > height - taken and self.state != "asking":
+                lines = self._compact(width, height - taken)
+        if len(lines) > height - taken:
+            self._draw_foot(cut=True)
+        room = self.room()[1] - taken
         content = self.query_one("#content", Lines)
-        content.styles.height = min(len(lines), room)
+        content.styles.height = max(1, min(len(lines), room))
         content.show(lines)
-        self._draw_foot(len(lines) > room)
 
     def _lines(self, width: int, finding_rows: int, step_rows: int) -> list[Line]:
         """The content. How it ends stands first, so that it is seen whatever is below."""
@@ -152,9 +151,12 @@ class PlanDialog(Dialog[Answer | None]):
             self.plan, width, room - len(lines), results=self._results, running=self._at_step
         )
 
-    def _draw_foot(self, cut: bool) -> None:
+    def _draw_foot(self, *, cut: bool) -> None:
         more = [("j k", "dim")] if cut else []
-        if self.state == "running":
+        cancel = ("[ Esc: back ]" if self.whole else "[ Cancel ]", "focus")
+        if self.whole and self.state != "asking":
+            self.foot(cancel, *more)
+        elif self.state == "running":
             self.foot(("running…", "accent"), ("[ Esc: to the background ]", "focus"), *more)
         elif self.state == "done":
             self.foot(("[ Close ]", "focus"), *more)
@@ -165,13 +167,13 @@ class PlanDialog(Dialog[Answer | None]):
             presets = [("p  presets", "key")] if self.plan.action in ("launch", "relaunch") else []
             if self.plan.offered or self._bare:
                 presets.append((f"t  {'no ' * bool(self._bare)}stacks first", "key"))
-            rest = [("d  dry run", "key"), ("v  in full", "key"), ("[ Cancel ]", "focus")]
+            rest = [("d  dry run", "key"), ("v  in full", "key"), cancel]
             self.foot(yes, *presets, *rest, *more)
         elif self.plan.steps:
             count = f"{touches(self.plan)} targets: type the host's name first"
             if self.plan.confirm:
                 count = f"type {safe(self.word)} first"
-            self.foot((count, "warn"), ("[ Cancel ]", "focus"), *more)
+            self.foot((count, "warn"), cancel, *more)
         else:
             self.foot(("[ Close ]", "focus"))
 
@@ -189,7 +191,7 @@ class PlanDialog(Dialog[Answer | None]):
     def on_prompt_given(self, event: Prompt.Given) -> None:
         """Enter and Esc in the line are Cancel too."""
         event.stop()
-        self.action_cancel()
+        super().action_cancel()
 
     # ---- keys
 
@@ -255,6 +257,13 @@ class PlanDialog(Dialog[Answer | None]):
         """``v``: every target and the whole command lines."""
         self.whole = not self.whole
         self.draw()
+
+    def action_cancel(self) -> None:
+        """Esc: from the full view back to the short one, from that away."""
+        if self.whole:
+            self.action_whole()
+        else:
+            super().action_cancel()
 
     def action_down(self) -> None:
         """Scroll."""

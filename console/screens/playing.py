@@ -41,9 +41,22 @@ class Playing(Yielding[None]):
         """``→``."""
         self._seek(10.0)
 
+    def action_much_earlier(self) -> None:
+        """``{``."""
+        self._seek(-600.0)
+
+    def action_much_later(self) -> None:
+        """``}``."""
+        self._seek(600.0)
+
     def _seek(self, delta: float) -> None:
         if (player := self.specops.player) is not None:
-            player.seek(player.position + delta)
+            self.go_to_moment(player.position + delta)
+
+    def go_to_moment(self, position: float) -> None:
+        """To a moment of the recording, in seconds from its start."""
+        if (player := self.specops.player) is not None:
+            player.seek(position)
             self.reread()
             self.views_changed()
 

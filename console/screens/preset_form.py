@@ -95,7 +95,7 @@ class PresetForm(Dialog[Preset | None]):
     def _place(self) -> None:
         _, height = self.room()
         rows = self.query_one("#fields", Fields)
-        rows.styles.height = max(3, min(len(self.settings()) + 3, height - 8))
+        rows.styles.height = max(3, min(len(self.settings()) + 3, height - min(8, height // 2)))
 
     def settings(self) -> list[Field]:
         """The rows of flags and variables."""
@@ -261,8 +261,10 @@ class PresetForm(Dialog[Preset | None]):
 
     def _say_preflight(self, rows: list[tuple[str, str]]) -> None:
         if self.is_attached:
+            _, height = self.room()
+            above = self.query_one("#fields", Fields).size.height + 2
             shown = [line((text, role)) for text, role in rows]
-            self.query_one("#preflight", Lines).show(shown)
+            self.query_one("#preflight", Lines).show(shown[: max(1, height - above)])
 
     # ---- keys
 

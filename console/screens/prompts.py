@@ -40,6 +40,12 @@ class SecretDialog(Dialog[str | None]):
         return [Lines(id="content"), Prompt("secret", password=True, id="secret")]
 
     def on_mount(self) -> None:
+        """Draw, and take the keys."""
+        self.foot(("Enter  send", "key"), ("Esc  do not log in", "key"))
+        self.draw()
+        self.query_one("#secret").focus()
+
+    def draw(self) -> None:
         """Say what is wanted and what becomes of it."""
         width, _ = self.room()
         lines = [line((safe(self._what), "strong"))]
@@ -47,9 +53,7 @@ class SecretDialog(Dialog[str | None]):
             line(("│ ", "dim"), part) for part in wrap(safe(self._prompt), width - 2, limit=4)
         ]
         lines.append(line(("kept in memory until you leave, never written anywhere", "dim")))
-        self.query_one("#content", Lines).show(lines)
-        self.foot(("Enter  send", "key"), ("Esc  do not log in", "key"))
-        self.query_one("#secret").focus()
+        self.fill(lines, taken=2)
 
     def on_prompt_given(self, event: Prompt.Given) -> None:
         """Sent, or given up."""
@@ -76,6 +80,11 @@ class TrustDialog(Dialog[bool | None]):
         return f"{safe(self._host)}: first contact"
 
     def on_mount(self) -> None:
+        """Draw."""
+        self.foot(("y  trust and remember it", "warn"), ("[ Do not connect ]", "focus"))
+        self.draw()
+
+    def draw(self) -> None:
         """The key, and how to check it."""
         width, _ = self.room()
         kind = next((word for word in ("ed25519", "ecdsa", "rsa") if word in self._type), "*")
@@ -92,8 +101,7 @@ class TrustDialog(Dialog[bool | None]):
             (),
             *(line((part, "dim")) for part in wrap(how, width)),
         ]
-        self.query_one("#content", Lines).show(lines)
-        self.foot(("y  trust and remember it", "warn"), ("[ Do not connect ]", "focus"))
+        self.fill(lines)
 
     def action_trust(self) -> None:
         """``y``."""

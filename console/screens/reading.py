@@ -44,28 +44,23 @@ class Reading(Dialog[None]):
     def on_mount(self) -> None:
         """Draw."""
         self.foot(("j k  scroll", "key"), ("c  copy", "key"), ("[ Close ]", "focus"))
-        self._draw()
+        self.draw()
 
     def show(self, title: str, lines: Sequence[tuple[str, str]]) -> None:
         """Other text, as of a command that has ended."""
         self._title, self._text = title, lines
-        self._draw()
+        self.draw()
 
-    def on_resize(self) -> None:
-        """Wrap for the new width."""
-        self.call_after_refresh(self._draw)
-
-    def _draw(self) -> None:
+    def draw(self) -> None:
+        """Wrap for the width."""
         if not stands(self):
             return
-        width, height = self.room()
+        width, _ = self.room()
         self.query_one("#box").border_title = safe(self.heading()).replace("[", r"\[")
         lines: list[Line] = [
             line((part, role)) for text, role in self._text for part in wrap(text, width)
         ]
-        content = self.query_one("#content", Lines)
-        content.styles.height = max(1, min(len(lines), height))
-        content.show(lines)
+        self.fill(lines)
 
     def action_scroll(self, delta: int) -> None:
         """Up or down."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,6 +50,17 @@ class Reloading:
             return
         self._seen = stamp
         self._reload()
+
+    def answered(self, host: str | None) -> Callable[[], bool]:
+        """Whether every host (or this one) has been seen since now."""
+        views = self._app.views
+        asked = {name: v.seen_at for name, v in views.items() if host in (None, name)}
+
+        def over() -> bool:
+            now = self._app.views
+            return all(name not in now or now[name].seen_at != at for name, at in asked.items())
+
+        return over
 
     def views_for(self, config: Config) -> dict[str, HostView]:
         """What is known of the hosts of a file: nothing of those that are new or changed."""

@@ -108,33 +108,30 @@ class Wizard(Dialog[Path | None]):
 
     def on_mount(self) -> None:
         """Draw."""
-        self._draw()
-
-    def on_resize(self) -> None:
-        """For the new width."""
-        self.call_after_refresh(self._draw)
+        self.draw()
 
     # ---- drawing
 
-    def _draw(self) -> None:
-        width, height = self.room()
+    def draw(self) -> None:
+        """The list, or the file."""
+        taken = 2 if self.query(Prompt) else 0
         if self._text is None:
-            lines = self._list(width, height - (2 if self.query(Prompt) else 0))
             count = counted(len(self._chosen()), "host")
             self.foot((f"Enter  {count}", "key"), ("Space  choose", "key"), ("*  all", "key"),
                       ("a  add one", "key"), ("Esc  later", "key"))  # fmt: skip
+            width, height = self.room()
+            lines = self._list(width, height - taken - 2 * bool(self._said))
         else:
+            self.foot(("y  write it", "key"), ("j k  scroll", "dim"), ("[ Back ]", "focus"))
+            width, _ = self.room()
             lines = [line((f"{self._target} will be:", "strong")), ()]
             rows = (part for row in self._text.splitlines() for part in wrap(row, width))
             lines += [line((safe(row), "dim" if row.lstrip()[:1] == "#" else "plain"))
                       for row in rows]  # fmt: skip
-            self.foot(("y  write it", "key"), ("j k  scroll", "dim"), ("[ Back ]", "focus"))
         if self._said:
             text, role = self._said[0]
             lines = [*(line((part, role)) for part in wrap(text, width, limit=2)), *lines]
-        content = self.query_one("#content", Lines)
-        content.styles.height = max(1, min(len(lines), height))
-        content.show(lines)
+        self.fill(lines, taken=taken)
 
     def _list(self, width: int, height: int) -> list[Line]:
         where = "added to" if self._existing else "written to"
@@ -179,7 +176,7 @@ class Wizard(Dialog[Path | None]):
             self.query_one("#content", Lines).scroll_lines(delta)
             return
         self._at = max(0, min(len(self._found) - 1, self._at + delta))
-        self._draw()
+        self.draw()
 
     def action_tick(self) -> None:
         """Space."""
@@ -192,7 +189,7 @@ class Wizard(Dialog[Path | None]):
         every = {one.name for one in self._found if not one.why_not}
         if self._text is None:
             self._ticked = set() if self._ticked >= every else every
-            self._draw()
+            self.draw()
 
     def action_add(self) -> None:
         """``a``: a host typed by hand."""
@@ -200,7 +197,7 @@ class Wizard(Dialog[Path | None]):
             prompt = Prompt("host", placeholder="root@gpu1.example or gpu1:2222", id="typed")
             self.mount(prompt, after=self.query_one("#content"))
             prompt.focus()
-            self._draw()
+            self.draw()
 
     def on_prompt_given(self, event: Prompt.Given) -> None:
         """A host was typed, or given up."""
@@ -212,7 +209,7 @@ class Wizard(Dialog[Path | None]):
                     raise UsageError(f"there is a '{one.name}' already")
             except UsageError as error:
                 self._said = line((str(error), "bad"))
-                self._draw()
+                self.draw()
                 return
             self._found.append(one)
             self._ticked.add(one.name)
@@ -220,7 +217,7 @@ class Wizard(Dialog[Path | None]):
             self._said = ()
         self.set_focus(None)
         event.prompt.remove()
-        self.call_after_refresh(self._draw)
+        self.call_after_refresh(self.draw)
 
     def action_on(self) -> None:
         """Enter: the file as it will be; from there back."""
@@ -234,7 +231,7 @@ class Wizard(Dialog[Path | None]):
                 self._text = self._file(self._chosen())
             except SpecopsError as error:
                 self._said = line((str(error), "bad"))
-        self._draw()
+        self.draw()
 
     def _file(self, chosen: Sequence[Proposal]) -> str:
         """The file whole, checked as it will be when it is read."""
@@ -260,7 +257,7 @@ class Wizard(Dialog[Path | None]):
                 write_atomically(self._target, self._text)
         except (SpecopsError, OSError) as error:
             self._said = line((str(error), "bad"))
-            self._draw()
+            self.draw()
             return
         self.dismiss(self._target)
 
@@ -268,6 +265,6 @@ class Wizard(Dialog[Path | None]):
         """Esc: from the file back to the list, from the list away."""
         if self._text is not None:
             self._text = None
-            self._draw()
+            self.draw()
         else:
             self.dismiss(None)

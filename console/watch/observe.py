@@ -11,6 +11,7 @@ from enum import IntEnum
 from console.model import HostState, HostView, Run, Server, Snapshot
 from console.remote import Remote
 from console.watch import probe
+from console.watch.attribution import unlisted
 from console.watch.eye import Eye
 from console.watch.observed import Kept, load, save
 from console.zombies import Policy, classify
@@ -92,9 +93,10 @@ class Observer:
             },
             policy=self.policy(),
         )
-        return replace(
+        view = replace(
             self._view(HostState.OK, snapshot), servers=states, zombies=zombies, runs=self.runs
         )
+        return replace(view, unlisted=tuple(process.id.pid for process in unlisted(view)))
 
     async def hear(self) -> bool:
         """Read what logs have grown by; True where a server has failed in it just now.

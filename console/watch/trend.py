@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass
 
 KEPT = 600
 """Samples kept per host: ten minutes at 1 Hz."""
+
+APART_S = 0.9
+"""What samples are apart at least: one a second, give or take the poll's own time."""
 
 SPAN_S = 600.0
 """What a line shows unless it says otherwise."""
@@ -31,10 +35,30 @@ class Trends:
         self._lines: dict[tuple[str, str, int, float], tuple[int, tuple[float | None, ...]]] = {}
 
     def add(self, name: str, sample: Sample) -> None:
-        """One more sample, unless the last is less than a second old."""
+        """One more sample, unless there is one within a second of it.
+
+        A recording that is moved back brings older ones: they find their place.
+        """
         kept = self._kept.setdefault(name, deque(maxlen=KEPT))
-        if not kept or sample.at - kept[-1].at >= 0.9:
+        if not kept or sample.at - kept[-1].at >= APART_S:
             kept.append(sample)
+        elif sample.at < kept[-1].at:
+            self._between(kept, sample)
+            self._lines.clear()
+
+    @staticmethod
+    def _between(kept: deque[Sample], sample: Sample) -> None:
+        place = bisect_left(kept, sample.at, key=lambda one: one.at)
+        near = [kept[at] for at in (place - 1, place) if 0 <= at < len(kept)]
+        if any(abs(one.at - sample.at) < APART_S for one in near):
+            return
+        if len(kept) == KEPT:  # what is farthest from here goes
+            if place <= len(kept) // 2:
+                kept.pop()
+            else:
+                kept.popleft()
+                place -= 1
+        kept.insert(place, sample)
 
     def line(
         self, name: str, what: str, width: int, now: float, span_s: float = SPAN_S

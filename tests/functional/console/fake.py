@@ -307,10 +307,19 @@ class FakeActions(ActionsPort):
         return Output(0, f"output of {line}\n{HOSTILE}\n")
 
     async def audit(self, limit: int = 500) -> list[Mapping[str, Any]]:
+        def entry(at: float, event: str, **values: Any) -> dict[str, Any]:
+            return {"format": 1, "time": NOW - 60 + at, "user": "ops@laptop", "event": event,
+                    "plan": "kz-1", "host": "ct129", **values}  # fmt: skip
+
+        step = {"kind": "signal", "why": f"end n4711 {HOSTILE}", "signal": "KILL", "targets": [
+            {"process": {"pid": 4711}, "user": "root", "title": HOSTILE}]}  # fmt: skip
+        plan = {"action": "kill-zombies", "server": None, "summary": [HOSTILE], "steps": [step]}
         return [
-            {"time": NOW - 60, "operator": "ops@laptop", "host": "ct129", "action": "kill-zombies",
-             "plan": "kz-1", "event": "result", "outcome": "ok", "detail": HOSTILE, "seconds": 1.2},
-        ]  # fmt: skip
+            entry(3, "end", detail={"outcome": "ok"}),
+            entry(2, "result", step=0, outcome="ok", seconds=1.2, detail=HOSTILE),
+            entry(1, "intent", detail={"step": 0, "kind": "signal", "what": step}),
+            entry(0, "plan", detail=plan),
+        ]
 
 
 WARNING = Finding("max-running-requests", Severity.WARNING, "--max-running-requests will be 48")

@@ -224,7 +224,7 @@ SCENES = (
     Scene("fleet-notice", _notice, ("not taken over", *STATES)),
     Scene("line-command", _keys("colon"), ("status", "any command; Tab completes")),
     Scene("line-filter", _keys("slash"), ("!word none", "memory>80")),
-    Scene("host", _keys("2"), ("PID", "4711", "NEVER READY", "score 0.97", "ok, 1s old")),
+    Scene("host", _keys("2"), ("PID", "4711", "NEVER READY", "score 0.97", "ok, seen 1s ago")),
     Scene("server", _keys("enter"), ("NEVER READY", "graph_target", "4/23", "tok/s")),
     Scene("server-failed", _on("gpu7", "enter"), ("FAILED", "AssertionError", "F applies")),
     Scene("server-ready", _on("dflash", "enter"), ("ready 2.4⇥", "health ok", "load_target")),

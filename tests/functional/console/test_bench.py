@@ -38,6 +38,34 @@ async def opened(pilot: Pilot[None], app: SpecopsApp) -> Any:
     return app.screen
 
 
+async def test_the_accept_length_of_every_load_is_drawn_where_there_is_room() -> None:
+    keep("eagle3-3step", 1.0)
+    app, _, _ = fake.app()
+    async with app.run_test(size=(100, 40)) as pilot:
+        await opened(pilot, app)
+        rows = text(app).split("ACCEPT LENGTH", 1)[1].splitlines()[1:4]
+        assert [row.split()[0] for row in rows] == ["1", "8", "32"]
+        assert all("2.40" in row for row in rows)
+        await pilot.resize_terminal(80, 15)
+        await wait_for(pilot, lambda: "ACCEPT LENGTH, highest load" in text(app), "one bar")
+        assert "more below" not in text(app)
+
+
+async def test_a_low_window_leaves_out_presets_never_a_load() -> None:
+    for preset in ("autoregressive", "eagle3-1step", "eagle3-2step", "eagle3-3step"):
+        keep(preset, 1.0)
+    app, _, _ = fake.app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app)
+        rows = text(app).split("TOKENS/S", 1)[1].splitlines()
+        loads = [row.split()[0] for row in rows if row[:5].strip().isdigit()]
+        assert loads[:3] == ["1", "8", "32"]
+        assert "1 more in a higher window" in text(app)
+        await pilot.resize_terminal(80, 50)
+        await wait_for(pilot, lambda: "higher window" not in text(app), "all of them")
+        assert "◇" in text(app)
+
+
 @pytest.mark.parametrize("size", [(80, 24), (100, 30), (200, 50)])
 async def test_plots_compare_with_every_other_preset(size: tuple[int, int]) -> None:
     keep("eagle3-1step", 0.5, accept=1.7)
@@ -61,7 +89,8 @@ async def test_plots_compare_with_every_other_preset(size: tuple[int, int]) -> N
         assert "1 600 / 3 200" in rows[5], "the first token beside it"
         assert "2.40" in shown
         assert "1.70" in shown
-        assert "OVER TIME, tokens/s at 32" in shown
+        over_time = shown.split("OVER TIME, tokens/s", 1)[1].splitlines()[1:4]
+        assert [row[size[0] // 2 :].split()[0] for row in over_time] == ["1", "8", "32"]
         await pilot.press("j", "j", "space")  # the oldest marked: it alone is compared with
         await pilot.press("g")
         await pilot.pause()

@@ -331,14 +331,14 @@ async def finds_text(desk: Desk) -> None:
     await desk.in_log()
     await desk.press()
     await desk.tap(*"avail", "enter")
-    await desk.until("/avail 2 hits")
+    await desk.until("/avail hit ")
 
 
 @effect("next-hit", "previous-hit")
 async def goes_to_another_hit(desk: Desk) -> None:
     await desk.in_log()
     await desk.tap("g", "slash", *"avail", "enter")
-    await desk.until("/avail 2 hits")
+    await desk.until("/avail hit ")
     before = desk.log.cursor
     await desk.press()
     assert desk.log.cursor != before
@@ -520,6 +520,14 @@ async def holds_and_goes_on(desk: Desk) -> None:
 async def goes_ten_seconds(desk: Desk) -> None:
     await desk.press()
     assert desk.player.position == (50.0 if desk.key == "left" else 70.0)
+
+
+@effect("much-earlier", "much-later")
+async def goes_ten_minutes(desk: Desk) -> None:
+    before = desk.player.position
+    await desk.press()
+    wanted = before + (-600 if desk.key == "left_curly_bracket" else 600)
+    assert desk.player.position == wanted
 
 
 @effect("slower", "faster")

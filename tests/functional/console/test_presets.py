@@ -284,8 +284,8 @@ async def test_an_edited_preset_is_seen_and_a_broken_one_said(tmp_path: Path) ->
         await wait_for(pilot, lambda: "the first words" in text(app), "added by hand")
         own.write_text("kind: nccl\ndescription: other words now\n", encoding="utf-8")
         await wait_for(pilot, lambda: "other words now" in text(app), "edited by hand")
-        own.write_text("kind: nccl\nflaggs: {}\n", encoding="utf-8")
-        await wait_for(pilot, lambda: "mine.yaml:2" in text(app), "what is wrong with it")
+        own.write_text("kind: nccl\ndescription: x\nflaggs: {}\n", encoding="utf-8")
+        await wait_for(pilot, lambda: "mine.yaml:3" in text(app), "what is wrong with it")
         assert "other words now" in text(app), "the former one stays"
         own.unlink()
         await wait_for(pilot, lambda: "other words now" not in text(app), "taken away")

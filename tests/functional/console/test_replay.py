@@ -99,6 +99,46 @@ async def test_pause_seek_and_speed(played: Replay) -> None:
         await until(pilot, lambda: "FOLLOW" in shown(app) and "line of second 9" in shown(app))
 
 
+async def test_seeking_by_word_and_far_and_nothing_of_later_stays(tmp_path: Path) -> None:
+    clock, path = [BEGAN], tmp_path / "long.jsonl"
+    recorder = Recorder(path, clock=lambda: clock[0])
+    run = replace(run_of("pair", "gpu1", "r1"), log="/var/log/pair.log", launched_at=BEGAN + 900)
+    for second in range(0, 1801, 5):
+        clock[0] = BEGAN + second
+        there = second >= 900
+        states = (ServerState("pair", Phase.READY, Health.OK, 77, 30000, "r1"),) if there else ()
+        snapshot = Snapshot("boot", clock[0], 0, (), cpu=Cpu(1.0, 2.0, 4))
+        recorder.view(HostView(Host("gpu1", "x.example"), HostState.OK, seen_at=clock[0],
+                               snapshot=snapshot, servers=states,
+                               runs=(run,) if there else ()))  # fmt: skip
+        if there:
+            recorder.log("gpu1", LogSource(path="/var/log/pair.log"),
+                         LogChunk(f"line of second {second}\n".encode(), Cursor()))  # fmt: skip
+    recorder.close()
+    played = Replay(path)
+    app = console(played)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: "gpu1" in shown(app))
+        await pilot.press("space", "right_curly_bracket", "right_curly_bracket")
+        assert played.position == pytest.approx(1200, abs=30)
+        await until(pilot, lambda: "line of second 1195" in shown(app))
+        assert "pair" in shown(app)
+        await pilot.press("left_curly_bracket")
+        await until(pilot, lambda: "line of second" not in shown(app))
+        assert "pair" not in shown(app)
+        await pilot.press(*":seek 25:00", "enter")
+        await until(pilot, lambda: "25:00 of 30:00" in shown(app))
+        await until(pilot, lambda: "line of second 1500" in shown(app))
+        await pilot.press(*":seek -20:00", "enter")
+        await until(pilot, lambda: "5:00 of 30:00" in shown(app))
+        at = time.strftime("%H:%M:%S", time.localtime(BEGAN + 1000))
+        await pilot.press(*f":seek @{at}", "enter")
+        await until(pilot, lambda: at in shown(app) and "16:40 of 30:00" in shown(app))
+        await pilot.press(*":seek soon", "enter")
+        await until(pilot, lambda: "'soon' is no moment" in shown(app))
+        assert played.position == pytest.approx(1000, abs=1)
+
+
 async def test_ages_are_those_of_the_recording(played: Replay) -> None:
     app = console(played)
     async with app.run_test(size=(100, 30)) as pilot:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from console.keys import TABLE, KeyMap
+from console.keys import CLI_WORDS, OWN_WORDS, TABLE, KeyMap
 from console.model import HostState, ProcessId, StepKind
 from console.screens.base import keyed
 from console.screens.plan import PlanDialog
@@ -245,6 +245,51 @@ async def test_read_only_refuses_the_same_by_command_line(line: str) -> None:
         await wait_for(pilot, lambda: "read-only" in text(app), "refusal")
         assert "READ-ONLY" in text(app)
     assert actions.planned == []
+
+
+LINES = {
+    "kill-zombies": "ct129 --yes", "reset-gpu": "ct129 0 --yes", "launch": "k26 --yes",
+    "stop": "k26 --yes", "relaunch": "k26 --preset eagle3-tree --yes", "resume": "kz-1 --yes",
+    "undo": "kz-1 --yes", "adopt": "ct129 4711 --yes", "hosts": "", "q": None,
+}  # fmt: skip
+"""What to type after a word for it to do its worst; the others only look. ``q`` leaves."""
+
+
+@pytest.mark.parametrize("word", [word for word in {**CLI_WORDS, **OWN_WORDS} if word != "q"])
+@pytest.mark.parametrize("prefix", ["", "specops "])
+async def test_no_word_of_the_command_line_changes_anything_when_read_only(
+    word: str, prefix: str
+) -> None:
+    app, _, actions = fake.app(read_only=True)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        app.lines.given(f"{prefix}{word} {LINES.get(word, 'k26')}".rstrip())
+        await pilot.pause()
+        await pilot.press("y")
+        await pilot.pause()
+        if word in LINES:
+            assert any("read-only" in notice.text for notice in app.notices.all), word
+            assert len(app.screen_stack) == 2, "nothing is even asked"
+    assert actions.planned == []
+    assert actions.executed == []
+    assert actions.benched == []
+    assert not [line for line in actions.commands if line.split()[0] in LINES]
+
+
+async def test_no_palette_entry_of_a_read_only_console_can_do_anything() -> None:
+    """By the method that it calls, whatever its words are."""
+    app, _, _ = fake.app(read_only=True)
+    dangerous = {f"action_{action.method}" for action in TABLE if action.dangerous}
+    called: set[str] = set()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        for key in ("1", "2", "escape enter", "l", "p", "a", "1 b"):
+            await pilot.press(*key.split())
+            await pilot.pause()
+            entries = app.get_system_commands(app.screen)
+            called |= {entry.callback.__name__ for entry in entries}
+    assert len(called) > 20
+    assert called & dangerous == set()
 
 
 async def test_leaving_asks_while_a_plan_runs() -> None:

@@ -16,6 +16,7 @@ from textual.screen import Screen
 import console.screens
 from console.app import SpecopsApp
 from console.screens.base import Place
+from console.screens.dialog import Dialog, Foot
 from console.screens.opening import Opening
 from tests import scale
 from tests.functional.console import fake
@@ -99,6 +100,54 @@ async def test_every_screen(
             seen |= set(type(desk.app.screen).__mro__)
     missing = [kind.__name__ for kind in screens() if kind not in seen]
     assert not missing, f"no scene shows {missing}"
+
+
+SMALLEST = [(60, 15), (80, 24)]
+
+
+@pytest.mark.parametrize("size", SMALLEST)
+async def test_the_way_out_of_a_dialog_is_in_sight_in_the_smallest_window(
+    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Made smaller while it is open, and opened in a small one."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    made = fake.app()
+    async with made[0].run_test(size=(100, 30)) as pilot:
+        desk = await open_desk(pilot, made)
+        for scene in SCENES:
+            await scene.show(desk)
+            if isinstance(desk.app.screen, Dialog):
+                foot = desk.app.screen.query_one(Foot)
+                words = {text_of(spans) for spans in foot.lines}
+                await pilot.resize_terminal(*size)
+                await desk.still()
+                whole_foot(desk.app, scene, words)
+                await pilot.resize_terminal(100, 30)
+                await pilot.pause()
+    made = fake.app()
+    async with made[0].run_test(size=size) as pilot:
+        desk = await open_desk(pilot, made)
+        for scene in SCENES:
+            await desk.home()
+            await scene.go(desk)
+            await desk.still()
+            if isinstance(desk.app.screen, Dialog):
+                whole_foot(desk.app, scene, set())
+
+
+def whole_foot(app: SpecopsApp, scene: Scene, before: set[str]) -> None:
+    """All keys of a dialog are on the screen, those that a wider one had too."""
+    where = f"{scene.name} at {app.size.width} by {app.size.height}"
+    shown, foot = text(app), app.screen.query_one(Foot)
+    assert foot.lines, where
+    rows = [text_of(spans).strip() for spans in foot.lines]
+    assert all(row in shown for row in rows), f"{where}: {rows}\n{shown}"
+    now = " ".join(rows).split()
+    for row in before:
+        assert [word for word in row.split() if word not in now] == [], f"{where}\n{shown}"
+    assert any(way in " ".join(rows) for way in WAYS_OUT), f"{where}: no way out\n{shown}"
+    content = app.screen.query("#content")
+    assert not content or content.first().region.height > 0, f"{where}: nothing to read\n{shown}"
 
 
 def screens() -> set[type[Any]]:

@@ -154,3 +154,31 @@ async def test_logs_pass_through(tmp_path: Path) -> None:
     assert [chunk.data async for chunk in tee] == [b"a\n"]
     recorder.close()
     assert '"gap":3' in (tmp_path / "r.jsonl").read_text()
+
+
+async def test_a_moment_is_the_same_however_it_was_come_to(tmp_path: Path) -> None:
+    """A host that was added later, one that went, processes between key frames."""
+    clock = Clock()
+    path = tmp_path / "r.jsonl"
+    recorder = Recorder(path, clock=clock)
+    for second in range(150):
+        clock.now = 1000.0 + second
+        if second < 90:
+            recorder.view(view(clock.now, process(1), *([process(2)] * (second % 7 > 3))))
+        if second >= 40:
+            recorder.view(view(clock.now, process(5, cpu=second), name="later"))
+    recorder.close()
+    walked = Replay(path)
+    heard: dict[str, HostView] = {}
+    walked.subscribe(lambda seen: heard.update({seen.host.name: seen}))
+    moments = [0, 149, 39, 40, 39, 100, 89, 62, 61, 60, 3, 140, 20, 0]
+    for position in moments:
+        walked.seek(position)
+        fresh = Replay(path)
+        fresh.seek(position)
+        assert walked.views == fresh.views, position
+        assert heard == dict(walked.views), "who listens is told of every host"
+        later = walked.views["later"]
+        assert (later.seen_at is None) == (position < 40), "nothing is known before it was seen"
+        for known in walked.views.values():
+            assert known.seen_at is None or known.seen_at <= walked.now()

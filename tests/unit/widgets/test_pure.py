@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from console import query
+from console.cli.documents import any_zombie
+from console.config import config_dir
 from console.errors import ConfigError, UsageError
 from console.keys import TABLE, KeyMap, document
 from console.model import (
@@ -23,6 +27,7 @@ from console.model import (
     Plan,
     Process,
     ProcessId,
+    Snapshot,
     Step,
     StepKind,
     StepResult,
@@ -306,6 +311,12 @@ def test_notices_fold_repeats_and_fade() -> None:
     assert len(notices.all) == 1
     assert notices.fresh(20.0) is not None
     assert notices.fresh(60.0) is None
+    ended = False
+    notices.add(Notice(70.0, "not connected", "bad", lambda: ended))
+    assert notices.fresh(71.0) is not None
+    ended = True
+    assert notices.fresh(71.0) is None, "its cause has ended, it need not be old"
+    assert notices.all[-1].text == "not connected", "the history keeps it"
 
 
 def test_trends_keep_one_sample_a_second() -> None:
@@ -315,9 +326,37 @@ def test_trends_keep_one_sample_a_second() -> None:
     assert [sample.at for sample in trends.of("h")] == [0.0, 1.0, 2.0]
 
 
+def test_trends_of_a_recording_that_is_moved_back_are_whole() -> None:
+    trends = Trends()
+    for at in (*range(1000, 1100), *range(700, 760), 705, 730, *range(760, 1000)):
+        trends.add("h", Sample(float(at), None, 1.0, None, None))
+    assert [sample.at for sample in trends.of("h")] == list(range(700, 1100))
+    assert trends.line("h", "utilization", 4, 1099.5, 400.0) == (1.0, 1.0, 1.0, 1.0)
+    for at in range(100, 700):
+        trends.add("h", Sample(float(at), None, 1.0, None, None))
+    kept = [sample.at for sample in trends.of("h")]
+    assert kept == sorted(kept)
+    assert len(kept) == 600
+    assert {698.0, 699.0} <= set(kept), "what is near stays"
+
+
 def test_flags_of_a_command_line() -> None:
     argv = ("python3", "-m", "x", "--a", "1", "--b", "--c=2", "--d", "1", "2")
     assert flags_of(argv) == {"a": "1", "b": True, "c": "2", "d": "1 2"}
+
+
+def test_shell_trusts_what_the_console_trusts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    host = Host("h", "h.example")
+    assert "-o" not in shell_argv(host, {})
+    own = config_dir() / "known_hosts"
+    own.parent.mkdir(parents=True)
+    own.touch()
+    assert f'UserKnownHostsFile=~/.ssh/known_hosts "{own}"' in shell_argv(host, {})
+    host = replace(host, known_hosts="/k/known hosts")
+    assert 'UserKnownHostsFile="/k/known hosts"' in shell_argv(host, {})
 
 
 def test_shell_goes_where_the_host_is() -> None:
@@ -348,10 +387,81 @@ def test_a_line_of_the_past_is_what_its_label_says() -> None:
 
 def test_of_what_was_not_seen_nothing_is_said() -> None:
     unseen = {"a": HostView(Host("a"), HostState.CONNECTING)}
-    assert fleet.headline(unseen, []) == "1 host · ? GPUs · 1 unseen"
+    assert fleet.headline(unseen, []) == "connecting to 1 host…"
     seen = {**unseen, "evil": fake.views()["evil"]}
-    assert fleet.headline(seen, []) == "2 hosts · ? GPUs · 1 unseen"
+    assert fleet.headline(seen, []) == "2 hosts · ? GPUs · connecting to 1…"
     assert fleet.headline({"evil": seen["evil"]}, []) == "1 host · no GPU · all well"
+    lost = {**seen, "lost": replace(fake.views()["lost"], snapshot=None, seen_at=None)}
+    rows = fleet.fleet_rows(lost, {}, fake.NOW)
+    told = fleet.headline(lost, rows)
+    assert told == "3 hosts · ? GPUs · 1 needs you · connecting to 1… · 1 unseen"
+
+
+def headline_of(view: HostView) -> str:
+    views = {view.host.name: view}
+    return fleet.headline(views, fleet.fleet_rows(views, {}, fake.NOW))
+
+
+@pytest.mark.parametrize("kind", list(ZombieKind))
+@pytest.mark.parametrize("owned", [True, False])
+def test_the_fleet_calls_nothing_well_that_the_command_line_calls_a_zombie(
+    kind: ZombieKind, owned: bool
+) -> None:
+    view = fake.views()["dflash"]
+    found = replace(fake.ZOMBIE, kind=kind, run_id=view.runs[0].run_id if owned else "other",
+                    process=None, pid=None)  # fmt: skip
+    view = replace(view, zombies=(found,))
+    rows = fleet.fleet_rows({"dflash": view}, fake.config().servers, fake.NOW)
+    assert ("all well" in headline_of(view)) is not any_zombie([view])
+    shown = {row.name: row.state for row in rows}
+    if kind is ZombieKind.FOREIGN:
+        assert shown == {"k26": "ready 2.4⇥"}
+    elif owned:
+        assert shown["k26"] != "ready 2.4⇥", "a sign that there is more to read below"
+    else:
+        assert shown["1 loose"]
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        {"state": HostState.STALE},
+        {"state": HostState.NO_AGENT, "error": "no python3"},
+        {"seen_at": fake.NOW - 60},
+        {"snapshot": Snapshot(fake.BOOT, fake.NOW, 0, (), gpu_error="NVML does not answer")},
+        {"servers": (replace(fake.views()["dflash"].servers[0], health=Health.UNKNOWN),)},
+        {"servers": ()},
+    ],
+)
+def test_what_is_unknown_is_never_called_well(unknown: dict[str, Any]) -> None:
+    view = fake.views()["dflash"]
+    servers = {name: server for name, server in fake.config().servers.items() if name == "k26"}
+
+    def told(one: HostView) -> str:
+        views = {"dflash": one}
+        return fleet.headline(views, fleet.fleet_rows(views, servers, fake.NOW))
+
+    assert "all well" in told(view)
+    assert "all well" not in told(replace(view, **unknown)), told(replace(view, **unknown))
+
+
+def test_a_server_of_nobody_here_and_what_the_console_does_are_in_the_rows() -> None:
+    view = replace(fake.views()["dflash"], unlisted=(5100,), servers=())
+    (row,) = fleet.fleet_rows({"dflash": view}, {}, fake.NOW)
+    assert (row.name, row.state) == ("pid 5100", "not listed")
+    told = "\n".join(text_of(spans) for spans in detail_lines(row, {}, 80, 9, fake.NOW))
+    assert ":adopt dflash 5100" in told
+    view = fake.views()["dflash"]
+    noted = replace(view.servers[0], note="not launched by specops: pid 5100 of bob")
+    view = replace(view, servers=(noted,))
+    plan = Plan("stop-1", "stop", "dflash", (), "k26")
+    (row,) = fleet.fleet_rows({"dflash": view}, {}, fake.NOW, [plan])
+    assert row.state == "▶ ready 2.4⇥ *"
+    told = "\n".join(text_of(spans) for spans in detail_lines(row, {}, 80, 9, fake.NOW))
+    assert "not launched by specops: pid 5100 of bob" in told
+    assert "DOING" in told
+    (row,) = fleet.fleet_rows({"dflash": view}, {}, fake.NOW, [replace(plan, server="k27")])
+    assert row.state == "ready 2.4⇥ *"
 
 
 @pytest.mark.parametrize("width", [60, 80, 81, 100, 125])
@@ -397,8 +507,10 @@ def test_values_that_are_too_old_say_so_without_colour() -> None:
         (row,) = fleet.fleet_rows({"dflash": view}, {}, fake.NOW)
         return text_of(fleet.cells(row, 80, wide=False)[-1])
 
-    assert shown(HostState.OK, 1.0) == "1s"
-    assert shown(HostState.OK, 6.0) == "6s!"
-    assert shown(HostState.STALE, 3.0) == "3s!"
-    assert shown(HostState.UNREACHABLE, 3_900.0) == "1h05!"
-    assert shown(HostState.UNREACHABLE, 43_200.0) == "12h00"
+    assert shown(HostState.OK, 1.0) == "1s ago"
+    assert shown(HostState.OK, 6.0) == "6s ago!"
+    assert shown(HostState.STALE, 3.0) == "3s ago!"
+    assert shown(HostState.UNREACHABLE, 900.0) == "15m ago!"
+    assert shown(HostState.UNREACHABLE, 3_900.0) == "1h05 ago"
+    assert shown(HostState.UNREACHABLE, 43_200.0) == "12h ago!"
+    assert "SEEN" in [column.title for column in fleet.columns(80, wide=False)]
