@@ -44,7 +44,8 @@ class LaunchCommand:
     ``args`` are the engine's own arguments after its entry point. ``wrapper`` is what stands before
     the interpreter (``sudo``, ``nohup``, ``numactl --cpunodebind=0``). ``unresolved`` names the
     variables whose value the text does not give; an argument that holds one cannot be judged.
-    ``version`` is the engine's version where the text names it (an image tag).
+    ``version`` is the engine's version where the text names it (an image tag). ``lost`` are lines
+    of flags after it that are commands of their own, for want of a backslash.
     """
 
     engine: Engine
@@ -61,6 +62,7 @@ class LaunchCommand:
     unresolved: tuple[str, ...] = ()
     version: str | None = None
     env_files: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
     @property
     def flags(self) -> tuple[tuple[str, tuple[str, ...]], ...]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from console.errors import UsageError
 from console.preflight.command import Container, LaunchCommand
+from console.preflight.tables import anywhere
 
 Launch = Callable[[list[str], dict[str, str], str], LaunchCommand | None]
 """Finds the launch in words, variables and a place for errors (console.preflight.parse.launch)."""
@@ -22,6 +23,25 @@ DEFAULT_SHM_MIB = 64.0
 _BARE = {
     "--rm", "--init", "--privileged", "--detach", "--interactive", "--tty", "--read-only",
     "--no-healthcheck", "--oom-kill-disable", "--publish-all", "--sig-proxy", "--quiet",
+}  # fmt: skip
+_OPTIONS = {
+    "--add-host", "--annotation", "--attach", "--blkio-weight", "--blkio-weight-device",
+    "--cap-add", "--cap-drop", "--cgroup-parent", "--cgroupns", "--cidfile", "--cpu-count",
+    "--cpu-percent", "--cpu-period", "--cpu-quota", "--cpu-rt-period", "--cpu-rt-runtime",
+    "--cpu-shares", "--cpus", "--cpuset-cpus", "--cpuset-mems", "--detach-keys", "--device",
+    "--device-cgroup-rule", "--device-read-bps", "--device-read-iops", "--device-write-bps",
+    "--device-write-iops", "--disable-content-trust", "--dns", "--dns-option", "--dns-search",
+    "--domainname", "--entrypoint", "--env", "--env-file", "--expose", "--gpus", "--group-add",
+    "--health-cmd", "--health-interval", "--health-retries", "--health-start-interval",
+    "--health-start-period", "--health-timeout", "--hostname", "--io-maxbandwidth",
+    "--io-maxiops", "--ip", "--ip6", "--ipc", "--isolation", "--kernel-memory", "--label",
+    "--label-file", "--link", "--link-local-ip", "--log-driver", "--log-opt", "--mac-address",
+    "--memory", "--memory-reservation", "--memory-swap", "--memory-swappiness", "--mount",
+    "--name", "--network", "--net", "--network-alias", "--oom-score-adj", "--pid", "--pids-limit",
+    "--platform", "--publish", "--pull", "--restart", "--runtime", "--security-opt", "--shm-size",
+    "--stop-signal", "--stop-timeout", "--storage-opt", "--sysctl", "--tmpfs", "--ulimit",
+    "--use-api-socket", "--user", "--userns", "--uts", "--volume", "--volume-driver",
+    "--volumes-from", "--workdir",
 }  # fmt: skip
 _BARE_SHORT = set("ditPq")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([bkmgt]?)(?:i?b)?", re.IGNORECASE)
@@ -105,6 +125,13 @@ def _docker_options(words: list[str], place: str) -> tuple[list[tuple[str, str]]
                 name, eq, value = word[:2], "=", word[2:]
             elif eq and len(name) > 2:
                 name, value = word[:2], word[2:]
+        if name not in _BARE and name not in _OPTIONS and _is_engines(name):
+            raise UsageError(
+                f"{name} stands before the image, so docker takes it for an option of its own and "
+                "ends with 'unknown flag'",
+                place=place,
+                hint="write the engine's flags after the image and its command",
+            )
         if eq or name in _BARE:
             options.append((name, value))
             at += 1
@@ -114,6 +141,11 @@ def _docker_options(words: list[str], place: str) -> tuple[list[tuple[str, str]]
         else:
             raise UsageError(f"{name} has no value", place=place, hint="give it one")
     return options, words[at:]
+
+
+def _is_engines(name: str) -> bool:
+    """Whether some version of the engine takes an option of that name, in full or shortened."""
+    return len(name) > len("--x") and name.startswith("--") and anywhere(name)
 
 
 def _docker_env(options: list[tuple[str, str]], outer: Mapping[str, str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from console.errors import UsageError
-from console.preflight.command import Engine, LaunchCommand, Redirection
+from console.preflight.command import Engine, LaunchCommand, Redirection, is_flag
 from console.preflight.docker import parse_docker
 from console.preflight.shell import Lexer, Simple
 
@@ -113,6 +113,9 @@ def parse_shell(
     last: list[str] = []
     while (simple := lexer.next()) is not None:
         if not simple.words:
+            continue
+        if found and is_flag(simple.words[0]):
+            found[-1] = replace(found[-1], lost=(*found[-1].lost, _short(simple.words)))
             continue
         last = simple.words
         if _assigns(simple.words, variables, exported):

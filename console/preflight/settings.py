@@ -266,6 +266,7 @@ class _Reader:
             return
         read = [self._value(option, name, word) for word in words]
         if any(value is None for value in read):
+            self.values[option.key] = UNKNOWN  # given it is: that it is missing is not said too
             return
         value: Any = read[0] if option.values in (1, "?") and read else tuple(read)
         raw = " ".join(words)

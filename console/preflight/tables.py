@@ -171,6 +171,13 @@ def options_anywhere(flag: str) -> list[Option]:
     return [_options([row])[flag] for row in rows]
 
 
+@cache
+def anywhere(flag: str) -> bool:
+    """Whether any version has a flag of that name or with that beginning."""
+    rows = _read("sglang.json")["options"]
+    return any(name.startswith(flag) for row in rows for name in row["names"])
+
+
 def first_with(architecture: str, mark: str = "") -> str | None:
     """The oldest version that registers an architecture; with ``mark``, one that has it so."""
     rows = (

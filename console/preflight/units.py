@@ -15,6 +15,7 @@ from console.preflight.parse import launch
 
 _SPECIAL = re.compile(r"[-@:+!|]*")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
+_ASSIGN = re.compile(r"[A-Za-z_]\w*=")
 _ESCAPES = {"n": "\n", "t": "\t", "s": " ", '"': '"', "'": "'", "\\": "\\"}
 
 
@@ -48,6 +49,13 @@ def parse_unit(text: str, *, place: str = "unit", read: Reader = lambda _: None)
         words = _expand(
             _words(_SPECIAL.sub("", value, count=1), f"{place}:{line}"), service.env, missing
         )
+        if words and _ASSIGN.match(words[0]):
+            raise UsageError(
+                f"ExecStart= begins with '{words[0][:60]}': systemd takes it for the program, and "
+                "the unit fails with 203/EXEC",
+                place=f"{place}:{line}",
+                hint="write it as Environment= on a line of its own",
+            )
         made = launch(words, dict(service.env), f"{place}:{line}")
         if made is not None:
             found.append(replace(made, unresolved=tuple(missing) or made.unresolved))

@@ -8,6 +8,7 @@ from console.model import Change, Finding
 from console.preflight.context import Context
 from console.preflight.models import architecture
 from console.preflight.values import not_json
+from console.text import clean
 
 _LEVELS = ("debug", "info", "warning", "warn", "error", "critical", "fatal", "notset")
 
@@ -25,6 +26,18 @@ def rules(ctx: Context) -> Iterator[Finding]:
         yield from served_name(ctx)
         yield from speculative_lora(ctx)
     yield from unresolved(ctx)
+    yield from lost_lines(ctx)
+
+
+def lost_lines(ctx: Context) -> Iterator[Finding]:
+    """Lines of flags that the shell takes for commands: the launch does not have them."""
+    for line in ctx.command.lost[:3]:
+        yield ctx.error(
+            "line-lost",
+            f"'{clean(line, limit=60)}' is a command of its own, because the line before it does "
+            "not end in a backslash: the launch goes without it",
+            "end the line before it with a backslash, and nothing after that",
+        )
 
 
 def version_note(ctx: Context) -> Iterator[Finding]:

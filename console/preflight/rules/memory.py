@@ -38,6 +38,9 @@ _WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".gguf")
 
 def rules(ctx: Context) -> Iterator[Finding]:
     """Every finding over devices."""
+    if (few := too_few_named(ctx)) is not None:
+        yield few
+        return
     if ctx.facts.gpus is None or ctx.settings.text("device") in ("cpu", "xpu", "npu", "hpu"):
         yield from host_memory(ctx)
         return
@@ -94,6 +97,42 @@ def visible_gpus(ctx: Context) -> tuple[list[GpuFacts], Finding | None]:
     return out, None
 
 
+def too_few_named(ctx: Context) -> Finding | None:
+    """Fewer devices named by the launch itself than it takes, whatever the host has."""
+    device = ctx.settings.text("device") or "cuda"
+    sizes = ("tp-size", "pp-size", "dp-size", "nnodes")
+    if not ctx.sglang or ctx.bundled or device != "cuda" or ctx.settings.unknown(*sizes):
+        return None
+    env, container = effective(ctx), ctx.command.container
+    named = [("CUDA_VISIBLE_DEVICES", listed(env.get("CUDA_VISIBLE_DEVICES")))]
+    if container is not None:
+        named.append(("the container's GPUs", given(container.gpus)))
+        named.append(("NVIDIA_VISIBLE_DEVICES", listed(env.get("NVIDIA_VISIBLE_DEVICES"))))
+    few = [(count, name) for name, count in named if count is not None]
+    count, name = min(few, default=(ctx.local_ranks, ""))
+    return too_few(ctx, count, f" by {name}") if count < ctx.local_ranks else None
+
+
+def listed(text: str | None) -> int | None:
+    """How many devices a variable names: it ends at the first that is -1 or empty."""
+    if text is None or "$" in text or text.strip().lower() in ("all", "void", "none"):
+        return None
+    words = [word.strip() for word in text.split(",")]
+    return next((at for at, word in enumerate(words) if word in ("", "-1")), len(words))
+
+
+def given(text: str | None) -> int | None:
+    """How many devices a container gets: ``2``, ``count=2``, ``device=0,1``, ``['0', '1']``."""
+    words = (text or "").replace("'", "").replace('"', "").strip()
+    if words.startswith("["):
+        return listed(words.strip("[]"))
+    key, eq, value = words.partition("=")
+    if key == "device":
+        return listed(",".join(word for word in value.split(",") if "=" not in word))
+    count = value.partition(",")[0] if key == "count" and eq else words
+    return int(count) if count.isdecimal() else None
+
+
 def chosen(ctx: Context, visible: list[GpuFacts]) -> tuple[list[GpuFacts], Finding | None]:
     """The devices that the ranks of this node take."""
     if ctx.settings.unknown("tp-size", "pp-size", "dp-size", "nnodes", "base-gpu-id"):
@@ -102,23 +141,24 @@ def chosen(ctx: Context, visible: list[GpuFacts]) -> tuple[list[GpuFacts], Findi
     step = max(1, ctx.settings.integer("gpu-id-step", 1) or 1)
     indices = [base + step * rank for rank in range(ctx.local_ranks)]
     if indices and (indices[-1] >= len(visible) or base < 0):
-        sizes = [f"tp {ctx.parallel('tp-size')}"]
-        sizes += [
-            f"{key[:2]} {ctx.parallel(key)}"
-            for key in ("pp-size", "dp-size")
-            if ctx.parallel(key) > 1
-        ]
-        nodes = f" / {ctx.parallel('nnodes')} nodes" if ctx.parallel("nnodes") > 1 else ""
-        start = f" from GPU {base}" if base else ""
-        finding = ctx.error(
-            "gpu-count",
-            f"{' x '.join(sizes)}{nodes} takes {ctx.local_ranks} GPUs{start}, "
-            f"{len(visible)} are visible",
-            "use a smaller --tp-size, or let it see more GPUs",
-            "--tp-size",
-        )
-        return [], finding
+        return [], too_few(ctx, len(visible), start=f" from GPU {base}" if base else "")
     return [visible[index] for index in indices], None
+
+
+def too_few(ctx: Context, visible: int, by: str = "", *, start: str = "") -> Finding:
+    """More ranks on this node than devices that it sees."""
+    sizes = [f"tp {ctx.parallel('tp-size')}"]
+    sizes += [
+        f"{key[:2]} {ctx.parallel(key)}" for key in ("pp-size", "dp-size") if ctx.parallel(key) > 1
+    ]
+    nodes = f" / {ctx.parallel('nnodes')} nodes" if ctx.parallel("nnodes") > 1 else ""
+    return ctx.error(
+        "gpu-count",
+        f"{' x '.join(sizes)}{nodes} takes {ctx.local_ranks} GPUs{start}, "
+        f"{visible} are visible{by}",
+        "use a smaller --tp-size, or let it see more GPUs",
+        "--tp-size",
+    )
 
 
 def balance(ctx: Context, gpus: list[GpuFacts]) -> Iterator[Finding]:

@@ -21,6 +21,14 @@ _PAGES = {
 }
 
 
+# All-to-all backends that set ep_size to tp_size: server_args.py until 0.5.12.post1, then
+# arg_groups/overrides.py (_A2A_EP_SPANNING_BACKENDS).
+SPREADING = frozenset(
+    ("deepep", "deepep_v2", "mooncake", "nixl", "ascend_fuseep", "flashinfer",
+     "flashinfer_megamoe", "megamoe", "mori", "pplx")
+)  # fmt: skip
+
+
 def rules(ctx: Context) -> Iterator[Finding]:
     """Every finding over values that are replaced."""
     if not ctx.sglang or ctx.bundled:
@@ -28,6 +36,7 @@ def rules(ctx: Context) -> Iterator[Finding]:
     yield from pages(ctx)
     yield from kv_type(ctx)
     yield from split_attention(ctx)
+    yield from expert_groups(ctx)
 
 
 def pages(ctx: Context) -> Iterator[Finding]:
@@ -83,4 +92,21 @@ def split_attention(ctx: Context) -> Iterator[Finding]:
             f"{groups}",
             f"write {chunk * groups} where {chunk} a rank are meant",
             "--chunked-prefill-size",
+        )
+
+
+def expert_groups(ctx: Context) -> Iterator[Finding]:
+    """Most all-to-all backends spread the experts over all ranks, whatever --ep-size says."""
+    backend = ctx.settings.text("moe-a2a-backend") or "none"
+    if backend not in SPREADING or ctx.settings.unknown("tp-size", "ep-size"):
+        return
+    ep, tp = ctx.settings.integer("ep-size"), ctx.parallel("tp-size")
+    if ep is not None and ep != tp:
+        yield ctx.warning(
+            "ep-size-forced",
+            f"--ep-size {ep} becomes {tp}: --moe-a2a-backend {backend} takes every rank",
+            f"write --ep-size {tp}, or leave it out",
+            "--ep-size",
+            "--moe-a2a-backend",
+            change=Change(flags={"ep-size": tp}),
         )

@@ -9,6 +9,7 @@ from console.model import Finding
 from console.preflight.context import Context, truthy
 from console.preflight.models import has_experts, text_config, uses_mla, whole
 from console.preflight.rules.devices import on_cpu
+from console.preflight.rules.overrides import SPREADING
 
 _OWN_ADDRESSES = ("127.0.0.1", "localhost", "::1", "0.0.0.0")  # noqa: S104 - compared, not bound
 _SIZES = (
@@ -40,7 +41,9 @@ def sizes(ctx: Context) -> Iterator[Finding]:
 
 
 def experts(ctx: Context) -> Iterator[Finding]:
-    """Expert-parallel groups divide the tensor-parallel group."""
+    """Expert-parallel groups divide the tensor-parallel group, unless they are replaced by it."""
+    if ctx.settings.text("moe-a2a-backend") in SPREADING:
+        return
     ep, tp = ctx.parallel("ep-size"), ctx.parallel("tp-size")
     if ep > 1 and tp % ep and not ctx.settings.unknown("tp-size", "ep-size"):
         yield ctx.error(
