@@ -157,8 +157,8 @@ LISTED = {"PLAN": "runs", "RUN": "runs", "SERVER": "status"}
 
 def _help_hint(error: click.ClickException) -> str:
     if isinstance(error, click.MissingParameter) and error.param is not None:
-        name = (error.param.metavar or error.param.name or "").upper().rpartition("|")[2]
-        if name in LISTED:
+        names = (error.param.metavar or error.param.name or "").upper().split("|")
+        for name in filter(LISTED.__contains__, names):
             return f"specops {LISTED[name]} lists them"
     context = getattr(error, "ctx", None)
     return f"{context.command_path} --help" if context else "specops --help"
