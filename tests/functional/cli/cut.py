@@ -1,7 +1,8 @@
 """A command to be killed: ``python -m tests.functional.cli.cut STEP MOMENT WORDS…``, as specops.
 
 ``before`` or ``after`` the work of step STEP of its plan, and before that is recorded, it prints
-``here`` on a line of its own and does nothing more.
+``here`` on a line of its own and does nothing more. A command with several plans takes
+``PLAN:STEP,…``, plans and steps counted from 0.
 """
 
 from __future__ import annotations
@@ -15,15 +16,19 @@ from console.cli import main
 from console.model import Step
 
 
-def stand_still(number: int, moment: str) -> None:
-    """Make every executor of this process stop at one point of one step."""
+def stand_still(points: set[tuple[int, int]], moment: str) -> None:
+    """Make every executor of this process stop at these steps of these plans."""
     work = Executor._handle
+    plans: list[str] = []
 
     async def handle(self: Executor, step: Step, context: Context) -> Outcome:
-        if context.index == number and moment == "before":
+        if context.plan.id not in plans:
+            plans.append(context.plan.id)
+        meant = (plans.index(context.plan.id), context.index) in points
+        if meant and moment == "before":
             await here()
         outcome = await work(self, step, context)
-        if context.index == number and moment == "after":
+        if meant and moment == "after":
             await here()
         return outcome
 
@@ -37,6 +42,7 @@ async def here() -> None:
 
 
 if __name__ == "__main__":
-    stand_still(int(sys.argv[1]), sys.argv[2])
+    pairs = [point.rpartition(":") for point in sys.argv[1].split(",")]
+    stand_still({(int(plan or 0), int(step)) for plan, _, step in pairs}, sys.argv[2])
     sys.argv = ["specops", *sys.argv[3:]]
     main()

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import IO
 
 import pytest
 
 from tests.functional.cli.conftest import Command, free_port
 from tests.functional.cli.test_serving import state, until
+from tests.rig.kept import ROOT
 
 METRICS = "sglang:spec_accept_length 2.5\nsglang:generation_tokens_total 100\n"
 
@@ -168,18 +171,20 @@ def test_a_sweep_killed_goes_on_and_a_preset_that_cannot_serve_is_passed_over(
 
 
 class Told:
-    """A command's stderr as it comes."""
+    """What a command says, as it comes: on stderr, and where it stands still (see cut.py)."""
 
     def __init__(self, console: subprocess.Popen[str]) -> None:
         self.console = console
         self.lines: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        pipes = (console.stdout, console.stderr)
+        self._readers = [threading.Thread(target=self._read, args=(pipe,)) for pipe in pipes]
+        for reader in self._readers:
+            reader.start()
 
-    def _read(self) -> None:
-        assert self.console.stderr is not None
-        for line in self.console.stderr:
-            self.lines.append(line.rstrip())
+    def _read(self, pipe: IO[str]) -> None:
+        with pipe:
+            for line in pipe:
+                self.lines.append(line.rstrip())
 
     def until(self, word: str, after: int = 0) -> int:
         """Wait for a line that holds the word; returns the number of the next."""
@@ -188,39 +193,59 @@ class Told:
             return any(word in line for line in self.lines[after:])
 
         until(lambda: found() or self.console.poll() is not None, 120)
+        if not found():
+            self.end()
         assert found(), (word, self.lines)
         return next(n for n, line in enumerate(self.lines) if n >= after and word in line) + 1
 
+    def interrupt(self) -> None:
+        """Ctrl-C."""
+        self.console.send_signal(signal.SIGINT)
+
     def end(self) -> int:
-        """Its exit code; all of stderr is here then."""
+        """Its exit code; all that it said is here then."""
         code = self.console.wait(120)
-        self._reader.join()
-        for pipe in (self.console.stdout, self.console.stderr):
-            assert pipe is not None
-            pipe.close()
+        for reader in self._readers:
+            reader.join()
         return code
 
 
-AGAINST = ("bench", "one", "--against", "eagle3-1step", "--rounds", "2", "--tokens", "64",
-           "--concurrency", "1", "--requests", "200", "--yes")  # fmt: skip
+def comparing(bundled: Command, requests: int, still: str = "99") -> Told:
+    """A comparison under way, which stands still after these steps of its plans."""
+    words = ("bench", "one", "--against", "eagle3-1step", "--rounds", "2", "--tokens", "64",
+             "--concurrency", "1", "--requests", str(requests), "--yes")  # fmt: skip
+    argv = [sys.executable, "-m", "tests.functional.cli.cut", still, "after", *words]
+    return Told(
+        subprocess.Popen(
+            [*argv, "--hosts", str(bundled.hosts)],
+            env=bundled.env,
+            cwd=ROOT,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+    )
+
+
+DRAIN, LAUNCH = 1, 7
+"""Steps of a relaunch."""
 
 
 @pytest.mark.server
 def test_an_interrupted_comparison_puts_back_what_ran_before(bundled: Command) -> None:
     assert bundled("launch", "one", "--yes", "--wait").code == 0
-    told = Told(bundled.start(*AGAINST))
-    told.until("one: at 1: ")  # a word every few seconds
-    told.console.send_signal(signal.SIGINT)
+    told = comparing(bundled, 1000)
+    told.until("requests done, ")  # a word every few seconds
+    told.interrupt()
     told.until("interrupted: it runs with eagle3-3step, as before")
     assert told.end() == 130
     first = state(bundled)
     assert (first["phase"], first["preset"]) == ("ready", "eagle3-3step")
 
-    words = [word if word != "200" else "1" for word in AGAINST]
-    told = Told(bundled.start(*words))
-    at = told.until("round 1 of 2: eagle3-1step")
-    told.until("drain      ok", at)
-    told.console.send_signal(signal.SIGINT)
+    told = comparing(bundled, 1, f"1:{DRAIN}")  # in the relaunch with the other preset
+    at = told.until("here")
+    told.interrupt()
     at = told.until("interrupted: putting eagle3-3step back", at)
     told.until("eagle3-3step runs again", at)
     assert told.end() == 130
@@ -232,19 +257,18 @@ def test_an_interrupted_comparison_puts_back_what_ran_before(bundled: Command) -
 @pytest.mark.server
 def test_a_second_interruption_says_how_it_was_left_and_what_mends_it(bundled: Command) -> None:
     assert bundled("launch", "one", "--yes", "--wait").code == 0
-    words = [word if word != "200" else "1" for word in AGAINST]
-    told = Told(bundled.start(*words))
-    at = told.until("round 1 of 2: eagle3-1step")
-    at = told.until("drain      ok", at)
-    told.console.send_signal(signal.SIGINT)
+    told = comparing(bundled, 1, f"1:{DRAIN},2:{LAUNCH - 1}")  # stopped, not started again
+    at = told.until("here")
+    told.interrupt()
     at = told.until("interrupted: putting eagle3-3step back", at)
-    at = told.until("one: spawn", at)  # the old one was started, and is not ready
-    told.console.send_signal(signal.SIGINT)
-    told.until("one: left ", at)
+    told.until("here", at)
+    told.interrupt()
+    told.until("one: left stopped; ", at)
     assert told.end() == 130
+    assert state(bundled)["phase"] == "stopped"
     (said,) = [line for line in told.lines if line.startswith("one: left ")]
     mend = said.partition("specops ")[2].partition(" finishes")[0].split()
-    assert mend[0] in ("resume", "relaunch")
+    assert mend[0] == "resume"
     ran = bundled(*mend, "--yes")
     assert ran.code == 0, ran.out + ran.err
     after = state(bundled)

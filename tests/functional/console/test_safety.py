@@ -213,6 +213,13 @@ def test_read_only_has_no_dangerous_binding_at_all(scope: str) -> None:
     assert not bound & dangerous
 
 
+def test_a_recording_has_no_shell_on_its_hosts() -> None:
+    keys = KeyMap.make(replay=True)
+    assert not keys.has("shell")
+    assert keys.lacking("fleet", "exclamation_mark") is not None
+    assert KeyMap.make(read_only=True).has("shell")
+
+
 @pytest.mark.parametrize("read_only", [False, True])
 async def test_read_only_has_no_dangerous_entry_in_palette_bar_or_help(read_only: bool) -> None:
     app, _, _ = fake.app(read_only=read_only)
