@@ -30,6 +30,7 @@ from console.screens.base import Place, keyed
 from console.screens.keyboard import Keyboard
 from console.screens.opening import Beginning, Opening, Prepared
 from console.terminal import collect_again, leave_on_signals
+from console.turns import TURNS
 
 if TYPE_CHECKING:
     from console.config import Config
@@ -90,8 +91,7 @@ class SpecopsApp(App[None], inherit_bindings=False):
         self._label = label
         self.keyboard = Keyboard(self)
         self.beginning = Beginning(self, prepare)
-        self._dirty = False
-        self._drawn_at = 0.0
+        self._dirty, self._drawn_at = False, 0.0
         self._stamped: dict[type, type] = {}
         for theme in styles.THEMES:
             self.register_theme(theme)
@@ -203,11 +203,11 @@ class SpecopsApp(App[None], inherit_bindings=False):
             self.trends.add(f"{name}/{state.name}", sample)
 
     def tick(self) -> None:
-        """Draw what is new; once a second in any case, because ages grow."""
+        """Draw what is new; once a second in any case, because ages grow, and keys come first."""
         if not self.is_running:  # leaving: screens lose their widgets before timers end
             return
         now = time.monotonic()
-        if not self._dirty and now - self._drawn_at < 1.0:
+        if (TURNS.answering or not self._dirty) and now - self._drawn_at < 1.0:
             return
         self._dirty, self._drawn_at = False, now
         self.reloading.look(now)

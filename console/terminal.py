@@ -50,9 +50,9 @@ def collect_again() -> None:
 
 
 def collect_at_rest() -> None:
-    """Collect all garbage in a moment without a key; called twice a second."""
+    """Collect all garbage in a moment without a key; called twice a second and after keys."""
     rounds = gc.get_count()[2]
-    if rounds >= (FEW if TURNS.quiet_s > REST_S else MANY) and gc.isenabled():
+    if rounds >= (FEW if TURNS.quiet_s >= REST_S else MANY) and gc.isenabled():
         gc.collect()
 
 

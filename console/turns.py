@@ -34,13 +34,14 @@ class Turns:
         self._rest_until = 0.0
         self._key_until = 0.0
         self._key_again = 0.0
-        self._pressed_at = -KEY_S
+        self.pressed_at = -KEY_S
+        """When the last key was pressed, on the monotonic clock."""
         self.lag_bytes = 0
         """How far the log that is shown is ahead of its reader."""
 
     def key(self) -> None:
         """A key was pressed: what it does comes before bulk work."""
-        now = self._pressed_at = time.monotonic()
+        now = self.pressed_at = time.monotonic()
         if now >= self._key_again and self.lag_bytes < BEHIND:
             self._key_until = now + KEY_S
             self._key_again = self._key_until + AGAIN_S
@@ -53,7 +54,7 @@ class Turns:
     @property
     def quiet_s(self) -> float:
         """Since when no key was pressed."""
-        return time.monotonic() - self._pressed_at
+        return time.monotonic() - self.pressed_at
 
     @property
     def answering(self) -> bool:

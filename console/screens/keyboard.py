@@ -18,6 +18,7 @@ from textual.message_pump import MessagePump
 from textual.worker import Worker, WorkerCancelled, WorkerFailed
 
 from console.screens.dialog import Dialog
+from console.terminal import REST_S, collect_at_rest
 from console.turns import TURNS
 
 if TYPE_CHECKING:
@@ -40,12 +41,14 @@ class Keyboard:
         self._opening: list[Worker[None]] = []
         self._reached: list[MessagePump] = []
         self._task: asyncio.Task[None] | None = None
+        self._resting: asyncio.TimerHandle | None = None
 
     def keeps(self, event: Event) -> bool:
         """Whether this event is not for the application now: it waits its turn, or was refused."""
         if not isinstance(event, Key | Paste) or event.is_forwarded:
             return False
         TURNS.key()
+        self._rest()
         if event is not self._due:
             typed = self._as_typed(event)
             if self._busy or typed != [event]:
@@ -79,6 +82,15 @@ class Keyboard:
         """Hand on nothing more."""
         if self._task is not None:
             self._task.cancel()
+        if self._resting is not None:
+            self._resting.cancel()
+
+    def _rest(self) -> None:
+        """What the keys of this moment have left is collected as soon as there is a pause."""
+        if self._resting is not None:
+            self._resting.cancel()
+        loop = asyncio.get_running_loop()
+        self._resting = loop.call_later(1.1 * REST_S, collect_at_rest)
 
     @property
     def _open(self) -> bool:

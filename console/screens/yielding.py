@@ -25,6 +25,7 @@ class Yielding(Screen[ScreenResultType]):
     """What every screen of the console is made of."""
 
     _on_beat = False
+    _shown_at = 0.0
 
     async def _dispatch_message(self, message: Message) -> None:
         begun = time.monotonic()
@@ -45,9 +46,14 @@ class Yielding(Screen[ScreenResultType]):
         super()._on_timer_update()
         self._on_beat = False
 
+    def on_screen_resume(self) -> None:
+        """It is opened, or what was over it was closed."""
+        self._shown_at = time.monotonic()
+
     def on_idle(self) -> None:
-        """Draw now what a key has changed, unless all has to be laid out anew."""
-        if TURNS.answering and self._dirty_widgets and not self._layout_required:
+        """Draw now what a key has changed here; what it has opened comes in parts, on the beat."""
+        changed = self._dirty_widgets or self._layout_required
+        if changed and TURNS.answering and TURNS.pressed_at > self._shown_at:
             self._on_timer_update()
 
 

@@ -64,8 +64,9 @@ def test_every_screen_does() -> None:
     assert issubclass(Dialog, Yielding)
 
 
+@pytest.mark.parametrize("layout", [False, True])
 async def test_a_key_is_drawn_without_waiting_for_the_beat(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, layout: bool
 ) -> None:
     drawn: list[int] = []
 
@@ -90,12 +91,12 @@ async def test_a_key_is_drawn_without_waiting_for_the_beat(
         while app.screen._dirty_widgets:
             await asyncio.sleep(0.01)
         drawn.clear()
-        shown.refresh()
+        shown.refresh(layout=layout)
         while not app.screen._dirty_widgets:
             await asyncio.sleep(0.01)
         assert not drawn
         fresh.key()
-        shown.refresh()
+        shown.refresh(layout=layout)
         while not drawn:
             await asyncio.sleep(0.01)
 
