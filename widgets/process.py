@@ -215,7 +215,7 @@ def leftover_line(artefacts: Sequence[Artefact], listening: Sequence[int]) -> Li
     held = size(sum(artefact.size_bytes for artefact in shm))
     parts = [f"{len(shm)} segment{'s' * (len(shm) != 1)} in /dev/shm ({held})"]
     if others:
-        parts.append(f"{others} sockets and locks")
+        parts.append(f"{others} socket{'s' * (others != 1)} or lock{'s' * (others != 1)}")
     if listening:
         shown = ", ".join(str(port) for port in sorted(listening)[:8])
         parts.append(f"ports {shown}{' …' if len(listening) > 8 else ''}")

@@ -19,6 +19,8 @@ from widgets.table import Column, Table
 from widgets.words import safe
 
 GOOD = ("ok", "ready")
+REREAD_S = 2.0
+"""How often the audit file is read again while a plan runs."""
 
 
 def run_text(run: Run, now: float) -> str:
@@ -51,6 +53,8 @@ class ActivityScreen(TablePlace[Deed]):
     def __init__(self) -> None:
         super().__init__()
         self._entries: list[Deed] = []
+        self._read_at = 0.0
+        self._was_running: set[str] = set()
 
     def body(self) -> list[Widget]:
         """One table."""
@@ -82,6 +86,10 @@ class ActivityScreen(TablePlace[Deed]):
     def on_mount(self) -> None:
         """Read the audit file."""
         super().on_mount()
+        self._read_again()
+
+    def _read_again(self) -> None:
+        self._read_at = time.monotonic()
         self.run_worker(self._read(), group="audit", exit_on_error=False)
 
     async def _read(self) -> None:
@@ -114,7 +122,12 @@ class ActivityScreen(TablePlace[Deed]):
         return sorted(rows, key=lambda d: str(self.facts(d)[self.order]), reverse=self.backwards)
 
     def views_changed(self) -> None:
-        """Draw."""
+        """Draw; what a plan does meanwhile is in the audit file."""
+        running = set(self.specops.doing.running)
+        due = time.monotonic() - self._read_at > REREAD_S
+        if (running and due) or running != self._was_running:
+            self._read_again()
+        self._was_running = running
         width = self.size.width
         detail = max(10, width - 1 - 9 - 13 - 13 - 15 - 11 - 1)
         columns = [Column("TIME", 8), Column("HOST", 12), Column("WHO", 12), Column("WHAT", 14),
@@ -123,6 +136,7 @@ class ActivityScreen(TablePlace[Deed]):
         self.show_head()
 
     def _cells(self, deed: Deed) -> list[Line]:
+        outcome = "▶ running" if deed.plan in self.specops.doing.running else deed.outcome
         when = time.localtime(deed.at)
         old = self.specops.now() - deed.at > 86_400
         return [
@@ -132,8 +146,8 @@ class ActivityScreen(TablePlace[Deed]):
             line(safe(deed.what)),
             line(
                 (
-                    safe(deed.outcome),
-                    "bad" if deed.outcome in BAD else "ok" if deed.outcome in GOOD else "dim",
+                    safe(outcome),
+                    "bad" if outcome in BAD else "ok" if outcome in GOOD else "dim",
                 )
             ),
             line(safe(deed.detail)),
@@ -181,7 +195,7 @@ class ActivityScreen(TablePlace[Deed]):
 
     def action_refresh(self) -> None:
         """``r``: the audit file again, and every host."""
-        self.run_worker(self._read(), group="audit", exit_on_error=False)
+        self._read_again()
         super().action_refresh()
 
     def action_copy(self) -> None:

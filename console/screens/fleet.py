@@ -74,6 +74,13 @@ class Fleet(TablePlace[FleetRow]):
             return None, None
         return row.view.host.name, row.server.name if row.server else None
 
+    def aim(self) -> tuple[str | None, str | None]:
+        """The server of the row; a stranger's is none that a key could mean."""
+        row = self._table.row
+        if row is not None and row.unlisted is not None:
+            return row.view.host.name, None
+        return super().aim()
+
     @property
     def table(self) -> Table[FleetRow]:
         """The rows."""

@@ -93,6 +93,7 @@ class Reloading:
     def _refuse(self, error: ConfigError) -> None:
         """Say what is wrong: the first on the line, all in the history, the first on top."""
         app, count = self._app, len(error.each)
+        app.file = f"{app.config.path.name} REFUSED"  # after the notice has gone, too
         if count > 1:
             for one in reversed(error.each):
                 app.notices.add(Notice(app.now(), safe(str(one)), "bad"))
@@ -112,6 +113,7 @@ class Reloading:
         except ConfigError as error:
             self._refuse(error)
             return
+        app.file = config.path.name
         counts = (counted(len(config.hosts), "host"), counted(len(config.servers), "server"))
         app.say(f"hosts.yaml taken over: {', '.join(counts)}", "ok")
         with suppress(ConfigError):  # said where presets are asked for

@@ -101,16 +101,18 @@ async def test_what_cannot_be_read_ends_the_console_with_its_error() -> None:
     assert isinstance(app.failure, ConfigError)
 
 
-def test_a_broken_hosts_yaml_is_one_line_in_a_terminal_as_it_was(tmp_path: Path) -> None:
+def test_all_mistakes_of_hosts_yaml_are_told_in_a_terminal_as_it_was(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts.yaml"
-    hosts.write_text("hosts:\n  a: {adress: x}\n", encoding="utf-8")
+    text = "hosts:\n  a: {adress: x}\n  b: {prot: 5}\ntheme: lihgt\n"
+    hosts.write_text(text, encoding="utf-8")
     program = ["-c", "from console.cli import main; main()"]
     with terminal([*program, "console", "--hosts", str(hosts)]) as tty:
         assert tty.wait() == 2
         assert tty.sane() == []
         after = tty.seen.rpartition(b"\x1b[?1049l")[2]
-    assert b"hosts.yaml:2" in after
-    assert b"adress" in after
+    for told in (b"hosts.yaml:2:7", b"adress", b"hosts.yaml:3:7", b"prot", b"hosts.yaml:4:1",
+                 b"lihgt", b"3 mistakes"):  # fmt: skip
+        assert told in after
     assert b"Traceback" not in tty.seen
 
 

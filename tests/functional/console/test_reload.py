@@ -9,7 +9,7 @@ from console.config import load
 from console.errors import ConfigError
 from console.model import Host, HostState, HostView
 from tests.functional.console import fake
-from tests.functional.console.steps import settle, text, wait_for
+from tests.functional.console.steps import settle, show, text, wait_for
 
 GOOD = """\
 hosts:
@@ -58,10 +58,15 @@ async def test_edits_of_hosts_yaml(tmp_path: Path) -> None:
             assert any(told in notice.text for notice in app.notices.all)
             assert told.split()[1] in text(app)  # the line may be cut anywhere
         await pilot.press("escape")
+        app.notices.all.clear()
+        show(app)
+        await pilot.pause()
+        assert "hosts.yaml REFUSED" in text(app), "as long as it is so"
         unknown = "  k99: {host: ct129, model: /m, port: 8001, nccl: pcie}\n"
         edited(GOOD + unknown, 39.5)
         await settle(pilot)
         assert "k99" in app.config.servers, "the preset is wanted by a launch, not by the console"
+        assert "REFUSED" not in text(app)
         assert "servers.k99.nccl: no nccl preset 'pcie'" in app.notices.all[-1].text
         edited(GOOD + "keys: {open: x}\ntheme: light\n", 42.0)
         await settle(pilot)

@@ -37,11 +37,12 @@ async def test_a_plan_behind_a_closed_dialog_stays_in_sight_until_it_ends() -> N
         await pilot.press("y")
         await wait_for(pilot, lambda: "to the background" in text(app), "it runs")
         await pilot.press("escape")
-        for key in ("1", "2", "a", "4"):
+        for key in ("1", "2", "4", "a"):
             await pilot.press(key)
             show(app)
             await pilot.pause()
             assert "▶ stop kimi-k25 on ct129: step 1 of 2, signal" in text(app), key
+        assert "▶ running" not in text(app), "it is of another plan that the audit tells"
         await pilot.press("1")
         show(app)
         await pilot.pause()
@@ -155,3 +156,49 @@ async def test_a_search_says_on_which_hit_the_cursor_is() -> None:
         await pilot.press("g")
         await pilot.pause()
         assert f"{total} hits" in text(app), "the cursor is on none"
+
+
+async def test_the_activity_goes_on_with_a_plan_that_runs() -> None:
+    class Told(Slow):
+        """The audit file gets longer while the plan runs."""
+
+        asked = 0
+
+        async def audit(self, limit: int = 500) -> list[Any]:
+            self.asked += 1
+            entries = await super().audit(limit)
+            return [{**entry, "plan": "p-1"} for entry in entries[-min(self.asked, 4) :]]
+
+    actions = Told()
+    app, _, _ = fake.app(actions=actions)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("S")
+        await seen(pilot, PlanDialog)
+        await pilot.press("y")
+        await wait_for(pilot, lambda: "to the background" in text(app), "it runs")
+        await pilot.press("escape", "a")
+        await wait_for(pilot, lambda: "▶ running" in text(app), "it is said to run")
+        await wait_for(pilot, lambda: actions.asked >= 3, "the file is read again")
+        actions.end.set()
+        await wait_for(pilot, lambda: "done in 3.0 s" in text(app), "and how it ended")
+        assert "▶ running" not in text(app)
+
+
+async def test_no_key_takes_a_server_for_the_strangers_on_the_row() -> None:
+    """A host with one server of its own: its name is not meant by a row that is another's."""
+    app, fleet, actions = fake.app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        fleet.publish(replace(fleet.views["dflash"], unlisted=(5100,)))
+        show(app)
+        await pilot.pause()
+        screen: Any = app.screen
+        screen.table.select(("dflash", "?5100"))
+        await pilot.pause()
+        assert "a server of root that hosts.yaml does not have" in text(app)
+        for key in ("S", "R", "L"):
+            await pilot.press(key)
+            await pilot.pause()
+            assert "which server of dflash?" in text(app), key
+    assert actions.planned == []
