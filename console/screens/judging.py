@@ -58,20 +58,28 @@ class Judging:
             self.look()
 
 
-def cause_lines(verdict: Judged | None, width: int) -> list[Line]:
-    """The verdict in at most four rows: what and why, and the fix, two rows each."""
+def cause_lines(verdict: Judged | None, width: int, *, low: bool = False) -> list[Line]:
+    """The verdict in at most six rows: what was raised, what it means and the fix, two rows each.
+
+    The message stands here whole: its numbers are what is wanted, and its line above may be cut.
+    In a ``low`` window its meaning is left out where the message says something.
+    """
     if verdict is None:
         return []
     found = verdict.diagnosis
     rows: list[Line] = []
-    root = found.root
+    root, means = found.root, found.explanation
     if root is not None:
         place = f"{root.file.rpartition('/')[2]}:{root.line}" if root.file else ""
         head = " ".join(filter(None, ("✖", verdict.rank, root.type.rpartition(".")[2], place)))
-        said = found.explanation or root.message.strip().partition("\n")[0]
+        said = root.message.strip().partition("\n")[0]
+        if not said:
+            said, means = means, ""
     else:
-        head, said = f"✖ {found.category}", found.summary
+        head, said, means = f"✖ {found.category}", found.summary, ""
     rows += _labelled((f" {safe(head)}  ", "bad"), safe(said), width)
+    if means and not low:
+        rows += _labelled((" Means  ", "strong"), safe(means), width)
     if found.fix:
         rows += _labelled((" Fix  ", "strong"), safe(found.fix.replace("\n", " ")), width)
     return rows

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from console.app import SpecopsApp
 
 
+LOW = 20
+"""Rows below which the log itself needs them more than what its error means."""
+
+
 def source_of(app: SpecopsApp, host: str, server: str) -> LogSource | None:
     """Where the log of a server is: of its newest run, else as configured."""
     view, configured = app.views.get(host), app.config.servers.get(server)
@@ -117,7 +121,9 @@ class LogScreen(Fixing):
             if verdict.root is not None and self._view.cursor == at:  # nobody has moved on
                 self._view.go_to(verdict.root, centre=True)
         self._judging.look()
-        self.query_one("#cause", Lines).show(cause_lines(verdict, self.size.width))
+        self.query_one("#cause", Lines).show(
+            cause_lines(verdict, self.size.width, low=self.size.height < LOW)
+        )
         self.show_keys()
         self.show_status()
 

@@ -207,3 +207,19 @@ async def test_the_root_its_ranks_and_its_victims_are_named_where_they_are() -> 
         assert view.cursor in view.judged.victims
         await pilot.press("o")
         assert "⋯ same error" not in text(app)
+
+
+@pytest.mark.parametrize("size", [(60, 15), (80, 24), (100, 30)])
+async def test_the_message_of_the_root_is_whole_though_its_line_is_cut(
+    size: tuple[int, int],
+) -> None:
+    app, _, _ = fake.app()
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        await pilot.press("l")
+        await wait_for(pilot, lambda: " Fix " in text(app), "the verdict")
+        shown = " ".join(text(app).split(" Fix ")[0].split("✖")[-1].split())
+        message = "Target model's context_length (262144) is greater than the derived"
+        assert message in shown
+        assert ("Means" in shown) is (size[1] >= 20)
+        assert "--context-length" in text(app)
