@@ -24,6 +24,8 @@ GRACE_S = 5.0
 """Seconds beyond a call's own bound before the link is suspected."""
 
 
+BULK = 4096
+"""Bytes of a frame that is not one of a stream of single words, such as a completion's."""
 PAY_S = 0.005
 """For so long receipts are gathered; each frame of them is a system call here and there."""
 
@@ -205,8 +207,8 @@ class Client:
                 header, payload = await self._frame()
                 self._heard = time.monotonic()
                 self._handle(header, payload)
-                if header.stream == "data":  # a log or a body: a key comes first
-                    await TURNS.stand_aside()
+                if header.stream == "data" and len(payload) >= BULK:
+                    await TURNS.stand_aside()  # a log that pours in: a key comes first
         except wire.WireError as error:
             self.fail(AgentError(f"the agent sent something else: {error}", place=self.host))
         except HostError as error:

@@ -66,9 +66,11 @@ async def test_a_log_stands_aside_for_a_key_and_an_answer_does_not(shared: Turns
         shared.key()
         channel.to_read.put_nowait(wire.frame(2, "reply", b'"seen"'))
         assert await asyncio.wait_for(call, 60) == "seen"
-        channel.to_read.put_nowait(wire.frame(stream.id, "data", b"one\n"))
-        channel.to_read.put_nowait(wire.frame(stream.id, "data", b"two\n"))
-        assert await asyncio.wait_for(stream.next(), 60) == ({}, b"one\n")
+        words = b"x" * client_module.BULK
+        for data in (b"one", b"two", words, b"three"):
+            channel.to_read.put_nowait(wire.frame(stream.id, "data", data))
+        for data in (b"one", b"two", words):
+            assert await asyncio.wait_for(stream.next(), 60) == ({}, data)
         more = asyncio.create_task(stream.next())
         for _ in range(50):
             await asyncio.sleep(0)
