@@ -99,7 +99,7 @@ wheel-check: $(VENV)/.test ## build the wheel, install it elsewhere, run from th
 docs: $(VENV)/.demo ## write the generated pages of docs/
 	$(PY) tools/write_docs.py
 
-bench-%: $(VENV)/.test ## bench-agent, bench-console, bench-logs, bench-diagnose, bench-server: ratios, never in CI
+bench-%: $(VENV)/.test ## bench-agent, bench-console, bench-logs, bench-diagnose, bench-server: ratios, never in CI (PART=)
 	$(PY) -m tests.bench.$* $(PART)
 
 clean: ## remove what make made (not weights, not caches of test hosts)
