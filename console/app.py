@@ -24,12 +24,13 @@ from textual.worker import Worker, WorkerState
 from console import styles
 from console.driver import TerminalDriver
 from console.errors import SpecopsError
+from console.garbage import GARBAGE
 from console.keys import KeyMap
 from console.notices import Ended, Notice, Notices
 from console.screens.base import Place, keyed
 from console.screens.keyboard import Keyboard
 from console.screens.opening import Beginning, Opening, Prepared
-from console.terminal import collect_again, leave_on_signals
+from console.terminal import leave_on_signals
 from console.turns import TURNS
 
 if TYPE_CHECKING:
@@ -84,8 +85,7 @@ class SpecopsApp(App[None], inherit_bindings=False):
         self.actions: ActionsPort | None = None
         self.opened = asyncio.Event()
         self.player: Player | None = None
-        self.file = ""
-        self.first_run = False
+        self.file, self.first_run = "", False
         self.failure: SpecopsError | None = None
         """Why the console could not be opened at all."""
         self._label = label
@@ -165,7 +165,7 @@ class SpecopsApp(App[None], inherit_bindings=False):
             self.say(str(error), "bad")
         finally:
             self.opened.set()
-            collect_again()
+            GARBAGE.begin()
 
     async def on_unmount(self) -> None:
         """Close connections; the terminal is already given back when this takes its time."""

@@ -13,18 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from console.errors import UsageError
-from console.turns import TURNS
 
 if TYPE_CHECKING:
     from console.screens.opening import Prepared
-
-
-NEVER = 1 << 30
-FEW, MANY = 2, 30
-"""Rounds of small collections after which a whole one is due; some 10 ms for the first, 60 ms for
-the second, which comes only where somebody types without a pause."""
-REST_S = 0.1
-"""Without a key for so long, the next one is not on its way."""
 
 
 def leave_on_signals(leave: Callable[[], None]) -> None:
@@ -34,26 +25,6 @@ def leave_on_signals(leave: Callable[[], None]) -> None:
         # Not in the main thread (tests), or no such signals here: nothing to take care of.
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             loop.add_signal_handler(number, leave)
-
-
-def collect_again() -> None:
-    """Everything is imported: collect garbage from now on, but never look through all that again.
-
-    Imports make objects that stay; collecting among them costs a tenth of the way to the first
-    frame, and later some 50 ms at a time, on the loop. What a screen leaves when it is closed is
-    collected at rest: left to itself, Python would do it for five of them at once, and for a key.
-    """
-    if not gc.isenabled():
-        gc.freeze()
-        gc.set_threshold(*gc.get_threshold()[:2], NEVER)
-        gc.enable()
-
-
-def collect_at_rest() -> None:
-    """Collect all garbage in a moment without a key; called twice a second and after keys."""
-    rounds = gc.get_count()[2]
-    if rounds >= (FEW if TURNS.quiet_s >= REST_S else MANY) and gc.isenabled():
-        gc.collect()
 
 
 DUMB = ("dumb", "unknown")

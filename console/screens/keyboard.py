@@ -17,8 +17,8 @@ from textual.events import Event, Key, Paste
 from textual.message_pump import MessagePump
 from textual.worker import Worker, WorkerCancelled, WorkerFailed
 
+from console.garbage import GARBAGE, REST_S
 from console.screens.dialog import Dialog
-from console.terminal import REST_S, collect_at_rest
 from console.turns import TURNS
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Keyboard:
         if self._resting is not None:
             self._resting.cancel()
         loop = asyncio.get_running_loop()
-        self._resting = loop.call_later(1.1 * REST_S, collect_at_rest)
+        self._resting = loop.call_later(1.1 * REST_S, GARBAGE.collect)
 
     @property
     def _open(self) -> bool:

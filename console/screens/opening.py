@@ -20,8 +20,8 @@ from textual.events import Event, Key
 from textual.widget import Widget
 
 from console.errors import SpecopsError
+from console.garbage import GARBAGE
 from console.screens.base import Place
-from console.terminal import collect_at_rest
 from widgets.paint import Lines, line
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Beginning:
 
         await app.push_screen(app.made(Fleet))
         app.set_interval(REDRAW_S, app.tick)
-        app.set_interval(REDRAW_S, collect_at_rest)
+        app.set_interval(REDRAW_S, GARBAGE.collect)
         if app.config.note:
             app.say(app.config.note, "warn")
         if app.first_run:
