@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from console.model import HostView, Process, Run, Server, Snapshot
-from console.zombies.roles import Part, flag, role
+from console.zombies.roles import Part, flag, launches, role
 
 How = Literal["run", "unit", "container", "port", "argv", "nothing"]
 
@@ -185,8 +185,7 @@ def _serves(argv: Sequence[str]) -> bool:
 
 def is_launcher(process: Process) -> bool:
     """Whether it is what starts a server, and not the ``timeout`` or shell around that."""
-    part = role(process)
-    return part is not None and part.part is Part.LAUNCHER
+    return launches(process.argv) is not None
 
 
 def unlisted(view: HostView) -> list[Process]:

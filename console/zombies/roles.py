@@ -73,19 +73,21 @@ def role(process: Process) -> Role | None:
     for pattern, found in _TITLES:
         if pattern.match(argv[0]):
             return found
-    if engine := _launcher(argv):
+    if engine := launches(argv):
         return Role(engine, Part.LAUNCHER)
     if _HELPER.search(process.title):
         return Role("", Part.HELPER)
     return None
 
 
-def _launcher(argv: Sequence[str]) -> str | None:
+def launches(argv: Sequence[str]) -> str | None:
     """The engine when the words start a server: ``python -m MODULE`` or ``SCRIPT serve``.
 
     Only the words in those places count, so an editor or a grep whose arguments hold the text is
     not taken for a server.
     """
+    if not any(w == "serve" or w in _MODULES or w.endswith("launch_server.py") for w in argv):
+        return None  # nearly every process of a host: a look asks this of each
     name = PurePosixPath(argv[0]).name
     if name.startswith(("python", "pypy")):
         rest = list(argv[1:])
