@@ -192,21 +192,27 @@ class Executor:
         await self._journal(plan.id, {**entry, **host_side})
 
     async def _journal(self, plan_id: str, entry: Mapping[str, Any]) -> None:
-        """Write to the plan's own host, then a copy to its other nodes: any of them may be lost.
+        """Write on the plan's own host, and a copy on its other nodes: any of them may be lost.
 
-        One that does not take it gets no more: its copy ends there, and is behind the others'.
+        A node that does not take it gets no more: its copy ends there, and is behind the others'.
+
+        Raises:
+            SpecopsError: the plan's own host did not take it.
         """
-        await self.remote.journal(plan_id, entry)
-        copied = await asyncio.gather(
-            *(remote.journal(plan_id, entry) for remote in self._copies), return_exceptions=True
+        copies = tuple(self._copies)
+        hosts = (self.remote, *copies)
+        own, *others = await asyncio.gather(
+            *(remote.journal(plan_id, entry) for remote in hosts), return_exceptions=True
         )
-        for remote, answer in zip(tuple(self._copies), copied, strict=True):
+        for remote, answer in zip(copies, others, strict=True):
             if isinstance(answer, SpecopsError):
                 self._copies.remove(remote)
                 host, detail = remote.host.name, str(answer)
                 self.audit.write("not-copied", plan=plan_id, host=host, detail=detail)
             elif isinstance(answer, BaseException):
                 raise answer
+        if isinstance(own, BaseException):
+            raise own
 
     async def _end(self, plan: Plan, results: Mapping[int, StepResult]) -> None:
         bad = [r for r in results.values() if r.outcome in ("failed", "refused")]

@@ -136,7 +136,7 @@ def _story(
         yield from _of_step(step)
         yield f"  → {_result(results.get(at), begun=_begun(told, at))}"
     for entry in told:
-        if entry.get("event") in ("refused", "unfinished"):
+        if entry.get("event") in ("refused", "unfinished", "not-copied"):
             yield _sentence(entry)
 
 
@@ -192,6 +192,9 @@ def _sentence(entry: Entry) -> str:
         return "the connection was lost; the lock fell with it"
     if event == "unfinished":
         return "its end could not be written on the host: resume finishes it"
+    if event == "not-copied":
+        where = _text(entry.get("host"))
+        return f"{where} has no copy of its journal from here on: {_text(detail)}"
     if event == "refused":
         return f"refused: {_text(detail)}"
     return _pairs(entry)

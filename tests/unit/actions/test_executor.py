@@ -18,7 +18,14 @@ import pytest
 from console.actions.audit import AuditLog
 from console.actions.codec import encode
 from console.actions.executor import Executor, raise_for
-from console.actions.journal import find, new_plan_id, plan_records, plan_undo, to_resume
+from console.actions.journal import (
+    find,
+    new_plan_id,
+    plan_records,
+    plan_undo,
+    to_resume,
+    unfinished,
+)
 from console.actions.kill import KillOptions, plan_kill
 from console.actions.steps import Context, Outcome
 from console.errors import ActionFailed, AgentError, Refused, UsageError
@@ -407,3 +414,67 @@ def _no_child_is_left() -> Iterator[None]:
             pass
     except ChildProcessError:
         pass
+
+
+def _over_two(place: LocalHost, tmp_path: Path) -> tuple[Plan, LocalHost]:
+    """A plan with a step on each of two hosts, and the other one."""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    other = LocalHost(folder, marker="nobody")
+    other.host = Host("there", transport="local")
+    params = {"server": "big", "counts": False}
+    steps = tuple(
+        Step(StepKind.DRAIN, name, "", dangerous=True, params=params) for name in ("here", "there")
+    )
+    return Plan(new_plan_id("stop"), "stop", "here", steps, "big"), other
+
+
+async def _ok(_step: Step, _context: Context) -> Outcome:
+    return Outcome("ok")
+
+
+async def test_each_node_has_the_journal(place: LocalHost, audit: AuditLog, tmp_path: Path) -> None:
+    plan, other = _over_two(place, tmp_path)
+    executor = Executor(
+        place.remote, audit, handlers={StepKind.DRAIN: _ok}, others={"there": other.remote}
+    )
+    assert [r.outcome async for r in executor.execute(plan)] == ["ok", "ok"]
+    (own,), (copy,) = await plan_records(place.remote), await plan_records(other.remote)
+    assert own == copy
+    assert (copy.plan, copy.outcome, sorted(copy.done)) == (plan, "ok", [0, 1])
+
+
+async def test_a_node_that_takes_no_more_is_behind_and_holds_nothing_up(
+    place: LocalHost, audit: AuditLog, tmp_path: Path
+) -> None:
+    plan, other = _over_two(place, tmp_path)
+    other.break_at = {"journal": 2}
+    executor = Executor(
+        place.remote, audit, handlers={StepKind.DRAIN: _ok}, others={"there": other.remote}
+    )
+    assert [r.outcome async for r in executor.execute(plan)] == ["ok", "ok"]
+    other.break_at = {}
+    (own,), (copy,) = await plan_records(place.remote), await plan_records(other.remote)
+    assert own.outcome == "ok"
+    assert (copy.outcome, copy.in_doubt) == ("interrupted", 0)
+    assert copy.entries < own.entries
+    told = [entry for entry in audit.read() if entry["event"] == "not-copied"]
+    assert [entry["host"] for entry in told] == ["there"]
+    left = await unfinished([other.remote], "big")
+    assert left is not None
+    assert "as there remembers it" in left.words
+    assert await unfinished([other.remote, place.remote], "big") is None, "the fuller one counts"
+
+
+async def test_what_was_done_is_known_to_the_other_node_though_the_plans_own_host_is_lost(
+    place: LocalHost, audit: AuditLog, tmp_path: Path
+) -> None:
+    plan, other = _over_two(place, tmp_path)
+    place.break_at = {"journal": 2}  # plan and intent; the result of the first step is not written
+    executor = Executor(
+        place.remote, audit, handlers={StepKind.DRAIN: _ok}, others={"there": other.remote}
+    )
+    with pytest.raises(AgentError):
+        _ = [r async for r in executor.execute(plan)]
+    (copy,) = await plan_records(other.remote)
+    assert sorted(copy.done) == [0]
