@@ -132,6 +132,7 @@ def _run_to_json(run: Run, memory: Memory | None) -> dict[str, Any]:
         "argv": [clean(word) for word in mask_argv(run.argv)],
         "env": {clean(k): clean(v) for k, v in mask_env(run.env).items()},
         "phases": [{"name": clean(name), "seconds": seconds} for name, seconds in run.phases],
+        "start_s": _start_s(run),
     }
 
 
@@ -155,6 +156,13 @@ def _when(seconds: float) -> str:
     return time.strftime("%m-%d %H:%M", time.localtime(seconds))
 
 
+def _start_s(run: Run) -> float | None:
+    """How long its start took: to ready, or to its failure; unknown where nobody saw it ready."""
+    from console.watch.watching import start_s
+
+    return start_s(run) if run.served else sum(s for _, s in run.phases) or None
+
+
 def _say_host(name: str, memory: Memory | None, error: object, last: int) -> None:
     from console.text import clean
 
@@ -166,13 +174,15 @@ def _say_host(name: str, memory: Memory | None, error: object, last: int) -> Non
         say("  no run is recorded")
     rows = [
         [f"  {r.run_id}", clean(r.server, limit=24), _when(r.launched_at), _outcome(r, memory),
-         duration(sum(s for _, s in r.phases) or None), _presets(r), clean(r.launched_by, limit=30)]
+         duration(_start_s(r)), _presets(r), clean(r.launched_by, limit=30)]
         for r in memory.runs[:last]
     ]  # fmt: skip
     for line in table(rows, ["  RUN", "SERVER", "LAUNCHED", "STATE", "START", "PRESETS", "BY"]):
         say(line)
+    newest = {r.plan.server: r.plan.id for r in reversed(memory.plans)}
     for record in memory.plans[:last]:
-        if record.outcome in UNFINISHED:
+        server = record.plan.server  # an old plan is not offered over a later one
+        if record.outcome in UNFINISHED and (server is None or newest[server] == record.plan.id):
             what = f"plan {record.plan.id} {record.outcome} after {len(record.done)} of "
             what += f"{len(record.plan.steps)} steps, {_when(record.started_at)}, {record.by}"
             say(paint(f"  {clean(what)}", "yellow"))

@@ -310,8 +310,9 @@ def say_end(name: str, ended: Ended, around: str) -> None:
     text = f"{name} {word.upper()}"
     if word == "ready" and ended.start_s is not None:
         text += f" {duration(ended.start_s)} after its launch"
-    detail = ended.detail.partition("; ")[2] if word == "ready" else ended.detail
-    say(paint(text, style, "bold") + "  " + "; ".join(filter(None, (detail, around))))
+    first, _, rest = ended.detail.partition("; ")
+    detail = rest if word in ("ready", first) else ended.detail
+    say(paint(text, style, "bold") + f" ({around})" + f"  {detail}" * bool(detail))
     if state.note is not None:
         say(paint(f"  {state.note}", "yellow"))
     if state.diagnosis is not None:

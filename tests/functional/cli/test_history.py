@@ -126,6 +126,20 @@ def test_undo_goes_backwards(specops: Command) -> None:
     assert not (folder / "second").exists()
 
 
+def test_an_old_plan_is_not_offered_over_a_later_one(specops: Command) -> None:
+    put_plan(specops, done=1)
+    assert "specops resume relaunch-0a1b2c" in specops("runs").out
+    folder = specops.folder / "state" / "journals"
+    rows = (folder / "relaunch-0a1b2c.jsonl").read_text().replace("0a1b2c", "0d4e5f").splitlines()
+    later = {**json.loads(rows[0]), "time": time.time() + 60}
+    end = {"format": 1, "event": "end", "outcome": "ok"}
+    text = "".join(f"{row}\n" for row in (json.dumps(later), *rows[1:], json.dumps(end)))
+    (folder / "relaunch-0d4e5f.jsonl").write_text(text)
+    assert "resume" not in specops("runs").out
+    (host,) = specops("runs", "--json").json["hosts"]
+    assert {plan["outcome"] for plan in host["plans"]} == {"interrupted", "ok"}
+
+
 def test_what_was_undone_is_not_offered_again(specops: Command) -> None:
     put_plan(specops, done=1, undo=True)
     assert "specops resume relaunch-0a1b2c" in specops("runs").out

@@ -60,6 +60,7 @@ def test_launch_serve_relaunch_stop(bundled: Command) -> None:
     assert document["accept_length"] > 1.0
 
     (run,) = bundled("runs", "--json").json["hosts"][0]["runs"]
+    assert document["start_s"] == run["start_s"]
     assert document["start_s"] == pytest.approx(sum(p["seconds"] for p in run["phases"]))
     told = bundled("watch", "one", "--json").json
     assert told["start_s"] == document["start_s"], "one start has one time, whoever tells it"
