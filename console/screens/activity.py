@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from textual.widget import Widget
@@ -14,7 +14,7 @@ from console.model import Run
 from console.screens.filtering import TablePlace
 from console.text import mask
 from widgets.bars import age, duration
-from widgets.paint import Line, fit, line
+from widgets.paint import Line, line, width_of
 from widgets.table import Column, Table
 from widgets.words import safe
 
@@ -37,10 +37,16 @@ def run_text(run: Run, now: float) -> str:
 def deed_of_run(run: Run) -> Deed:
     """A launch."""
     presets = " + ".join(name for name in (run.speculative, run.nccl) if name)
-    detail = f"{run.server} {presets} run {run.run_id}"
+    told = run.failure or presets or "no preset"
+    detail = f"{run.server}: {told}, run {run.run_id}"
     return Deed(
         run.launched_at, run.launched_by, run.host, "run", run.outcome or "?", detail, run=run
     )
+
+
+def _column(title: str, most: int, texts: Iterable[str]) -> Column:
+    widest = max((width_of(safe(text)) for text in texts), default=0)
+    return Column(title, max(len(title), min(most, widest)))
 
 
 class ActivityScreen(TablePlace[Deed]):
@@ -128,12 +134,21 @@ class ActivityScreen(TablePlace[Deed]):
         if (running and due) or running != self._was_running:
             self._read_again()
         self._was_running = running
-        width = self.size.width
-        detail = max(10, width - 1 - 9 - 13 - 13 - 15 - 11 - 1)
-        columns = [Column("TIME", 8), Column("HOST", 12), Column("WHO", 12), Column("WHAT", 14),
-                   Column("OUTCOME", 10), Column("DETAIL", detail)]  # fmt: skip
-        self._table.show(columns, self.shown_rows())
+        rows = self.shown_rows()
+        self._table.show(self._columns(rows), rows)
         self.show_head()
+
+    def _columns(self, rows: Sequence[Deed]) -> list[Column]:
+        """As wide as what is in them, so that the sentence gets the rest."""
+        columns = [
+            Column("TIME", 8),
+            _column("HOST", 12, (deed.host for deed in rows)),
+            _column("WHO", 12, (deed.who for deed in rows)),
+            _column("WHAT", 14, (deed.what for deed in rows)),
+            Column("OUTCOME", 9),
+        ]
+        used = sum(column.width + 1 for column in columns) + 2
+        return [*columns, Column("DETAIL", max(10, self.size.width - used))]
 
     def _cells(self, deed: Deed) -> list[Line]:
         outcome = "▶ running" if deed.plan in self.specops.doing.running else deed.outcome
@@ -142,7 +157,7 @@ class ActivityScreen(TablePlace[Deed]):
         return [
             line((time.strftime("%d %b" if old else "%H:%M:%S", when) if deed.at else "?", "dim")),
             line((safe(deed.host), "strong")),
-            line(fit(safe(deed.who), 12)),
+            line(safe(deed.who)),
             line(safe(deed.what)),
             line(
                 (
