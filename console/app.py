@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
-from textual._styles_cache import StylesCache
 from textual.app import App, SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
@@ -30,6 +29,7 @@ from console.notices import Ended, Notice, Notices
 from console.screens.base import Place, keyed
 from console.screens.keyboard import Keyboard
 from console.screens.opening import Beginning, Opening, Prepared
+from console.screens.yielding import forget_drawn
 from console.terminal import leave_on_signals
 from console.turns import TURNS
 
@@ -284,12 +284,8 @@ class SpecopsApp(App[None], inherit_bindings=False):
         self.doing.propose(action, host, server, options)
 
     def pop_screen(self) -> AwaitComplete:
-        """Close a screen, and let go of what was drawn on it.
-
-        Textual's cache of backgrounds keeps the lines of 1,024 closed widgets, for each full
-        garbage collection to walk for 100 ms.
-        """
-        StylesCache.get_inner_outer.cache_clear()
+        """Close a screen, and let go of what was drawn on it."""
+        forget_drawn(self.screen)
         return super().pop_screen()
 
     def made(self, screen: type[Any], *args: Any, **kwargs: Any) -> Any:

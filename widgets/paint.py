@@ -18,6 +18,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from console.text import clean
+from widgets import strips  # noqa: F401 - mends the lines that are drawn here
 from widgets.palette import roles
 
 Span = tuple[str, str]

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from textual._styles_cache import StylesCache
 from textual.screen import Screen
+from textual.strip import Strip
 from textual.widget import Widget
 
 from tests.functional.console import fake
@@ -36,6 +37,27 @@ async def test_closed_screens_and_what_was_drawn_on_them_leave_memory() -> None:
             return len(closed) <= 1 and all(id(cache) in known for cache in _caches())
 
         await wait_for(pilot, gone, "closed screens and their drawn lines leave memory")
+
+
+async def test_what_was_drawn_goes_without_being_collected() -> None:
+    app, *_ = fake.app()
+    gc.collect()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        gc.collect()
+        gc.disable()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            for keys in ("2 escape", "4 a 1", "question_mark escape"):
+                await pilot.press(*keys.split())
+                await wait_for(pilot, lambda: len(app.screen_stack) == 2, "only the fleet")
+            gc.collect()
+            left = sum(type(thing) is Strip for thing in gc.garbage)
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+    assert left < 20
 
 
 def _alive(kind: type[Kind]) -> list[Kind]:
