@@ -9,7 +9,7 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from console.logs.store import LogStore
-from console.model import Phase
+from console.model import HostState, Phase
 from console.screens.base import Rule
 from console.screens.filtering import TablePlace
 from console.screens.following import Following
@@ -140,7 +140,8 @@ class Fleet(TablePlace[FleetRow]):
             source = source_of(self.specops, row.view.host.name, row.server.name)
         nothing = " no log yet"
         over = row.server is not None and row.server.phase in (Phase.STOPPED, Phase.FAILED)
-        if row.server is not None and over and self.specops.keys.has("launch"):
+        can = row.view.state is HostState.OK and self.specops.keys.has("launch")
+        if row.server is not None and over and can:
             nothing += f"; L launches {safe(row.server.name)}"
         head = f" log {safe(name_of(source))}" if source else nothing
         self.query_one("#loghead", Lines).show([line((head, "dim"))])

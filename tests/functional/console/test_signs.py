@@ -202,3 +202,22 @@ async def test_no_key_takes_a_server_for_the_strangers_on_the_row() -> None:
             await pilot.pause()
             assert "which server of dflash?" in text(app), key
     assert actions.planned == []
+
+
+async def test_no_launch_is_offered_on_a_host_that_is_not_there() -> None:
+    fleet = fake.FakeFleet()
+    stopped = replace(fleet.views["ct129"].servers[0], phase=Phase.STOPPED, pid=None)
+    view = replace(fleet.views["ct129"], servers=(stopped,), runs=(), zombies=())
+    fleet.publish(view)
+    app, _, _ = fake.app(fleet=fleet)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        screen: Any = app.screen
+        screen.table.select(("ct129", "kimi-k25"))
+        await pilot.pause()
+        assert "no log yet; L launches kimi-k25" in text(app)
+        for state in (HostState.CONNECTING, HostState.UNREACHABLE, HostState.AUTH_FAILED):
+            fleet.publish(replace(view, state=state))
+            show(app)
+            await pilot.pause()
+            assert "L launches" not in text(app), state
