@@ -215,6 +215,22 @@ def test_a_taken_port_is_refused_before_anything_starts(bundled: Command) -> Non
         assert str(port) in forced.json["detail"]
 
 
+def test_a_strangers_server_at_the_port_is_not_offered_to_be_ended(bundled: Command) -> None:
+    assert bundled("launch", "one", "--yes", "--wait").code == 0
+    before = state(bundled)
+    folder = bundled.folder / "elsewhere"  # another operator's state: nothing here knows that run
+    folder.mkdir(mode=0o700)
+    other = Command(folder)
+    other.write(bundled.hosts.read_text())
+    ran = other("launch", "one", "--yes", "--json")
+    assert ran.code == 6, ran.out
+    error = ran.json["error"]
+    assert f"not launched by specops: pid {before['pid']} of" in error["message"]
+    assert f"specops adopt here {before['pid']}" in error["hint"]
+    assert "relaunch" not in error["hint"]
+    assert state(bundled)["pid"] == before["pid"]
+
+
 def test_two_names_of_one_machine_are_not_two_nodes(specops: Command) -> None:
     specops.write(
         "hosts:\n  a: {transport: local}\n  b: {transport: local}\nservers:\n"
