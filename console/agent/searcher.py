@@ -17,6 +17,8 @@ BLOCK = 1 << 20
 LINE = 8 * 1024
 """Bytes of a matching line that are sent; its offset leads to the rest."""
 BATCH_LINES = 200
+_SPECIAL = re.compile(r"[][\\.^$*+?{}()|\n]")
+"""A pattern without any of these is a word, and the host's grep finds words three times faster."""
 
 
 class Results:
@@ -140,8 +142,11 @@ def main(_finder: Any) -> None:
     try:
         os.nice(10)
         flags = re.IGNORECASE if job["ignore_case"] else 0
-        words = job["pattern"] if isinstance(job["pattern"], list) else []
-        text = "|".join(map(re.escape, words)) if words else job["pattern"]
+        asked = job["pattern"]
+        words = asked if isinstance(asked, list) else []
+        text = "|".join(map(re.escape, words)) if words else asked
+        if not words and asked and not _SPECIAL.search(asked):
+            words = [asked]
         pattern = re.compile(text.encode("utf-8", "surrogateescape"), flags)
         results = Results(out, max(0, job["max_lines"]), job["newest"])
         by_grep = words and "path" in job and not flags

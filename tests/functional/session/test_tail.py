@@ -312,6 +312,13 @@ async def test_grep(session: Session, tmp_path: Path) -> None:
     assert all(data[offset : offset + len(line)] == line for offset, line in words)
     newest = [item async for item in session.grep(source, "of", max_lines=3, newest=True)]
     assert [line for _, line in newest] == lines[49_996:49_999]
+    for word, alike in (
+        ("here", "h[e]re"),
+        ("\udcff here", "\udcff h[e]re"),
+        ("line 9 ", "line 9[ ]"),
+    ):
+        by_grep = [item async for item in session.grep(source, word)]
+        assert by_grep == [item async for item in session.grep(source, alike)] != []
     few = [item async for item in session.grep(source, "nothing", max_lines=450)]
     assert [line for _, line in few] == [line for line in lines if b"nothing" in line][:450]
     with pytest.raises(ActionFailed, match="not a regular expression"):
