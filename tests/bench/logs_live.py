@@ -143,6 +143,13 @@ def _over_ssh() -> Iterator[str]:
             sshd.stop()
 
 
+def _type(terminal: Terminal, *typed: bytes) -> None:
+    """To our server, by its name: there may be others here."""
+    for keys in typed:
+        os.write(terminal.fd, keys)
+        terminal.drain(1.0)
+
+
 def _key(terminal: Terminal, key: bytes, word: bytes) -> float:
     """Milliseconds from a key to the word that answers it."""
     while terminal.read(0.0):
@@ -208,6 +215,7 @@ def follow(where: str, host: str) -> None:
             terminal.until(NAME.encode())
             terminal.drain(2.5)
             ahead(os.getpid())
+            _type(terminal, b"/", NAME.encode() + b"\r")
             os.write(terminal.fd, b"l")
             terminal.until(b"FOLLOW")
             ours, what = _keys(terminal, scene)
@@ -232,8 +240,7 @@ def crash(host: str) -> list[float]:
             terminal.until(NAME.encode())
             terminal.drain(3.0)
             ahead(os.getpid())
-            os.write(terminal.fd, b"\r")
-            terminal.drain(1.0)
+            _type(terminal, b"/", NAME.encode() + b"\r", b"\r")
             return sorted(
                 _crash(terminal, scene.log, 131_072 + number, rng.uniform(1.0, 2.0))
                 for number in range(CRASHES)
