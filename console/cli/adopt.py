@@ -281,7 +281,7 @@ def _fitting(
         if preset.kind == kind and same_flags and same_env:
             return preset
     label, number = name, 2
-    while (kind, label) in presets.by_key:
+    while (kind, label) in {*presets.by_key, *presets.broken}:
         label, number = f"{name}-{number}", number + 1
     text = f"As {name} ran when it was adopted."
     return Preset(label, kind, text, dict(flags), dict(env), origin="")  # type: ignore[arg-type]

@@ -48,11 +48,14 @@ class Cli:
             warn(config.note, head="specops")
         return config
 
-    def presets(self) -> Presets:
-        """All presets in reach."""
+    def presets(self, *, quiet: bool = False) -> Presets:
+        """All presets in reach; those that cannot be read are named on stderr, unless quiet."""
         from console.config.presets import load_presets
 
-        return load_presets(self.hosts)
+        found = load_presets(self.hosts)
+        for error in () if quiet else found.broken.values():
+            warn(f"preset left out: {error}", head="warning")
+        return found
 
     def select(self, config: Config, names: Sequence[str]) -> list[Host]:
         """The hosts named, or all of them."""

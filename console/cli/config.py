@@ -127,14 +127,12 @@ def _checked(cli: Cli) -> tuple[Config, Presets]:
 
     mistakes = Mistakes()
     found = cli.config(mistakes=mistakes)
-    presets = None
-    with mistakes.kept():
-        presets = cli.presets()
-    if presets is not None:
-        check_presets(found, presets, mistakes)
+    presets = cli.presets(quiet=True)
+    for error in presets.broken.values():
+        mistakes.add(error)
+    check_presets(found, presets, mistakes)
     check_console(found, mistakes)
     mistakes.tell()
-    assert presets is not None  # else that was told
     return found, presets
 
 

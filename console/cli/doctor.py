@@ -175,14 +175,16 @@ def configuration(cli: Cli) -> Iterator[Check]:
     words = f"{len(config.hosts)} hosts, {len(config.servers)} servers"
     yield Check("config.hosts", "warning" if config.note else "ok", f"{config.path}: {words}"
                 + (f"; {config.note}" if config.note else ""), "specops config path")  # fmt: skip
-    try:
-        presets = cli.presets()
-        for server in config.servers.values():
-            for kind, name in (("speculative", server.speculative), ("nccl", server.nccl)):
-                if name:
-                    presets.get(kind, name)
-    except SpecopsError as error:
-        yield Check("config.presets", "failed", str(error.message), error.hint)
+    from console.config.check import check_presets
+    from console.errors import Mistakes
+
+    presets, mistakes = cli.presets(quiet=True), Mistakes()
+    check_presets(config, presets, mistakes)
+    told = [*mistakes, *presets.broken.values()]
+    if told:
+        words = "; ".join(f"{one.place}: {one.message}" for one in told)
+        state: Literal["warning", "failed"] = "failed" if list(mistakes) else "warning"
+        yield Check("config.presets", state, words, told[0].hint)
         return
     own = sum(1 for preset in presets if preset.origin != "shipped")
     yield Check("config.presets", "ok", f"{len(presets.by_key)} presets, {own} your own")

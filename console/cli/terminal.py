@@ -60,7 +60,8 @@ def _prepare(cli: Cli, read_only: bool, record: Path | None, recorders: list[Rec
     from console.config.check import load_checked
     from console.screens.opening import Prepared
 
-    config, presets = load_checked(shipped_hosts() if cli.demo else cli.hosts), cli.presets()
+    config = load_checked(shipped_hosts() if cli.demo else cli.hosts)
+    presets = cli.presets(quiet=True)
     if record is not None:
         from console.history.recording import Recorder
 

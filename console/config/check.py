@@ -7,7 +7,7 @@ from pathlib import Path
 from console.config import load
 from console.config.presets import Presets
 from console.config.schema import Config
-from console.errors import Mistakes
+from console.errors import Mistakes, UsageError
 
 ANY = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
@@ -26,11 +26,13 @@ def load_checked(explicit: Path | None = None) -> Config:
 
 
 def check_presets(config: Config, presets: Presets, mistakes: Mistakes) -> None:
-    """Keep as mistakes the presets of servers that do not exist: a launch would refuse them."""
+    """Keep as mistakes the presets of servers that a launch would refuse: none, or unreadable."""
     for server in config.servers.values():
         for kind, name in (("speculative", server.speculative), ("nccl", server.nccl)):
             if name:
                 with mistakes.kept(), config.at("servers", server.name, kind):
+                    if (error := presets.broken.get((kind, name))) is not None:
+                        raise UsageError(f"{kind} preset '{name}' cannot be used", hint=str(error))
                     presets.get(kind, name)
 
 

@@ -41,12 +41,21 @@ class Presets:
 
     folder: Path
     by_key: Mapping[tuple[str, str], Preset] = field(default_factory=dict)
+    broken: Mapping[tuple[str, str], ConfigError] = field(default_factory=dict)
+    """Files that cannot be read, by folder and name: only what uses one of them is refused."""
 
     def __iter__(self) -> Iterator[Preset]:
         return iter(sorted(self.by_key.values(), key=lambda p: (KINDS.index(p.kind), p.name)))
 
     def get(self, kind: str, name: str) -> Preset:
-        """The preset of that kind and name, or ``UsageError`` with the nearest one."""
+        """The preset of that kind and name.
+
+        Raises:
+            UsageError: there is none; the nearest one is named.
+            ConfigError: its file cannot be read.
+        """
+        if (kind, name) in self.broken:
+            raise self.broken[(kind, name)]
         if (kind, name) not in self.by_key:
             known = [preset.name for preset in self if preset.kind == kind]
             raise UsageError(f"no {kind} preset '{name}'", hint=nearest(name, known))
@@ -58,6 +67,9 @@ class Presets:
         if slash:
             return self.get(kind, rest)
         found = [preset for preset in self if preset.name == name]
+        unread = [error for (_, other), error in self.broken.items() if other == name]
+        if unread:
+            raise unread[0]
         if not found:
             hint = nearest(name, [preset.name for preset in self])
             raise UsageError(f"no preset '{name}'", hint=hint)
@@ -131,12 +143,9 @@ def _unsettable(node: Node) -> dict[str, str | None]:
 
 
 def load_presets(hosts_file: Path | None = None) -> Presets:
-    """Shipped presets and the operator's own.
+    """Shipped presets and the operator's own; those that cannot be read are kept as such.
 
     ``hosts_file`` is an explicit hosts.yaml, whose folder may have presets of its own.
-
-    Raises:
-        ConfigError: a preset file that cannot be read; the others are not silently used instead.
     """
     return read_folder((hosts_file.parent if hosts_file else config_dir()) / "presets")
 
@@ -144,19 +153,20 @@ def load_presets(hosts_file: Path | None = None) -> Presets:
 def read_folder(folder: Path) -> Presets:
     """Shipped presets and those of a folder, as the files are now.
 
-    Raises:
-        ConfigError: preset files that cannot be read; all of them are told.
+    A file that cannot be read hides a shipped one of its name: that is not silently used instead.
     """
     found: dict[tuple[str, str], Preset] = {}
-    mistakes = Mistakes()
+    broken: dict[tuple[str, str], ConfigError] = {}
     shipped = Path(str(resources.files("console") / "data" / "presets"))
     for root, origin in ((shipped, "shipped"), (folder, "")):
         for path in sorted(root.glob("*/*.yaml")):
-            with mistakes.kept():
-                preset = _read(path, origin or str(path))
-                found[(preset.kind, preset.name)] = preset
-    mistakes.tell()
-    return Presets(folder, found)
+            key = (path.parent.name, path.stem)
+            try:
+                found[key] = _read(path, origin or str(path))
+            except ConfigError as error:
+                broken[key] = error
+                found.pop(key, None)
+    return Presets(folder, found, broken)
 
 
 def _read(path: Path, origin: str) -> Preset:
@@ -164,8 +174,10 @@ def _read(path: Path, origin: str) -> Preset:
         status = path.stat()
         stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
         return _read_file(path, origin, stamp)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(str(error), place=str(path)) from error
+    except OSError as error:
+        raise ConfigError(error.strerror or str(error), place=str(path)) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"not UTF-8 at byte {error.start}", place=str(path)) from error
 
 
 @lru_cache(maxsize=256)

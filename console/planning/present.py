@@ -17,12 +17,13 @@ def present(
     """The presets of the run that is there, else of the last that served, else of hosts.yaml.
 
     The second is a line that says what hosts.yaml names where that is something else.
-    A preset that is gone, or that a container could not take, is not asked for.
+    A preset that is gone, or that a container could not take, is not asked for; one that cannot
+    be read is, and refused then.
     """
     run = _meant(state, [run for run in runs if run.server == server.name])
     if run is None or (server.runner.kind == "docker" and server.runner.image is None):
         return Choice(), ""
-    known = presets.by_key
+    known = {*presets.by_key, *presets.broken}
     wanted = {"speculative": run.speculative, "nccl": run.nccl, "server": run.preset}
     named = {kind: name for kind, name in wanted.items() if name and (kind, name) in known}
     other = [

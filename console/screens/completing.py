@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from console.errors import SpecopsError
 from console.keys import BY_ID, CLI_WORDS, OWN_WORDS
 
 if TYPE_CHECKING:
@@ -87,10 +86,7 @@ def _pool(app: SpecopsApp, head: Sequence[str], last: str) -> Iterable[str]:
 
 
 def _presets(app: SpecopsApp, kinds: Sequence[str]) -> list[str]:
-    try:
-        known = list(app.presets())
-    except SpecopsError:
-        return []  # a broken file is said where presets are used, not at every Tab
+    known = list(app.presets())
     return [preset.name for kind in kinds for preset in known if preset.kind == kind]
 
 

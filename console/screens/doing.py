@@ -173,11 +173,7 @@ class Doing:
         from console.screens.choose import ChoosePresets  # noqa: PLC0415 - only when asked for
         from console.screens.standings import standings  # noqa: PLC0415
 
-        try:
-            presets = await asyncio.to_thread(self._app.presets)
-        except SpecopsError as error:
-            self._app.say(str(error), "bad")
-            return
+        presets = await asyncio.to_thread(self._app.presets)
 
         def chosen(names: dict[str, str] | None) -> None:
             if names is not None:

@@ -147,9 +147,8 @@ class Beginning:
     async def _go_on(self, opener: Opener) -> None:
         """What nobody has to wait for before the first key."""
         await fetch(LATER)
-        with suppress(SpecopsError):  # said where they are asked for
-            await asyncio.to_thread(self._app.presets)
-            self._app.reloading.warn_of_presets()
+        await asyncio.to_thread(self._app.presets)
+        self._app.reloading.warn_of_presets()
         self._app.connect(opener)
 
     def _move_in(self, prepared: Prepared) -> None:

@@ -320,6 +320,8 @@ class PresetForm(Dialog[Preset | None]):
         said = ""
         if there is not None and there.origin != "shipped" and name != self._before.name:
             said = f"there is an own preset '{safe(name)}' already: F2 again writes over it"
+        elif key in self._all.broken:
+            said = f"the file of '{safe(name)}' cannot be read: F2 again writes over it"
         elif doubts:
             said = f"{safe(', '.join(doubts))} looks wrong: F2 again saves it all the same"
         if said and self._sure != self._valid:

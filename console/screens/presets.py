@@ -6,12 +6,12 @@ import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from textual.widget import Widget
 
-from console.config.presets import Presets, diff
-from console.errors import SpecopsError
+from console.config.presets import Kind, Presets, diff
+from console.errors import ConfigError
 from console.model import Preset
 from console.screens.base import Rule
 from console.screens.filtering import TablePlace
@@ -70,25 +70,23 @@ class PresetsScreen(TablePlace[Preset]):
             server = f"{safe(self._server)} on " if self._server else ""
             about = f" for {server}{safe(self._host)}"
         folder = f"  own in {self._presets.folder}" if self._presets else ""
-        return f"fleet > presets{about}{folder}"
+        broken = len(self._presets.broken) if self._presets else 0
+        return f"fleet > presets{about}{f'  {broken} broken' if broken else ''}{folder}"
 
     def look(self) -> None:
-        """Read them again when a file was edited, added or removed since."""
+        """Read them again when a file was edited, added or removed since; say what is broken."""
         if self._presets is None or time.monotonic() - self._looked_at < LOOK_S:
             return
         self._looked_at = time.monotonic()
         if (stamp := _stamp(self._presets.folder)) != self._stamp:
             self.reload()
             self._stamp = stamp
+            self.specops.reloading.warn_of_presets()
 
     def reload(self) -> None:
-        """Read all from disk; what cannot be read is said, and the former ones stay."""
-        try:
-            self._presets = self.specops.presets()
-            self._stamp = _stamp(self._presets.folder)
-        except SpecopsError as error:
-            self.report(error)
-            return
+        """Read all from disk."""
+        self._presets = self.specops.presets()
+        self._stamp = _stamp(self._presets.folder)
         self.run_worker(self._rank(), group="ranking", exclusive=True, exit_on_error=False)
 
     async def _rank(self) -> None:
@@ -102,10 +100,26 @@ class PresetsScreen(TablePlace[Preset]):
         return self._host, self._server
 
     def all_rows(self) -> Sequence[Preset]:
-        """By kind, within a kind what worked here first."""
+        """By kind, within a kind what worked here first; files that cannot be read come last."""
         if self._presets is None:
             self.reload()
-        return by_standing(list(self._presets or ()), self._standings)
+        broken = self._presets.broken if self._presets else {}
+        unread = [Preset(name, cast("Kind", kind), str(error), origin=error.place)
+                  for (kind, name), error in broken.items()]  # fmt: skip
+        return [*by_standing(list(self._presets or ()), self._standings), *unread]
+
+    def _why_broken(self, preset: Preset) -> ConfigError | None:
+        """Why the file of a row cannot be read."""
+        broken = self._presets.broken if self._presets else {}
+        return broken.get((preset.kind, preset.name))
+
+    def _chosen(self) -> Preset | None:
+        """The preset of the cursor; one that cannot be read is said, and none."""
+        preset = self._table.row
+        if preset is not None and (error := self._why_broken(preset)) is not None:
+            self.report(error)
+            return None
+        return preset
 
     def sorted_rows(self, rows: Sequence[Preset]) -> Sequence[Preset]:
         """By the chosen column."""
@@ -122,7 +136,7 @@ class PresetsScreen(TablePlace[Preset]):
             "flags": " ".join(row.flags),
             "env": " ".join(row.env),
             "origin": row.origin,
-            "here": known.verdict if (known := self._standings.get((row.kind, row.name))) else "",
+            "here": self._verdict(row),
         }
 
     def views_changed(self) -> None:
@@ -142,8 +156,19 @@ class PresetsScreen(TablePlace[Preset]):
         detail = self.query_one("#detail", Lines)
         height = max(6, self.size.height // 2 - 3)
         detail.styles.height = height
-        detail.show((self._standing(preset, width) + _detail(preset, width))[:height]
-                    if preset else [])  # fmt: skip
+        detail.show(self._told(preset, width)[:height] if preset else [])
+
+    def _told(self, preset: Preset, width: int) -> list[Line]:
+        """How it did and what it sets, or why it cannot be read."""
+        if (error := self._why_broken(preset)) is not None:
+            return [line((f" {part}", "bad")) for part in wrap(safe(str(error)), width - 2)]
+        return self._standing(preset, width) + _detail(preset, width)
+
+    def _verdict(self, preset: Preset) -> str:
+        if self._why_broken(preset) is not None:
+            return "broken"
+        known = self._standings.get((preset.kind, preset.name))
+        return known.verdict if known else ""
 
     def _standing(self, preset: Preset, width: int) -> list[Line]:
         """How it has done here, in a line or two."""
@@ -157,13 +182,13 @@ class PresetsScreen(TablePlace[Preset]):
 
     def _cells(self, preset: Preset) -> list[Line]:
         known = self._standings.get((preset.kind, preset.name))
-        verdict = known.verdict if known else "?"
+        verdict = self._verdict(preset) or "?"
         tried = known is not None and known.verdict != "untried"
         return [
             line((preset.kind, "dim")),
             line((safe(preset.name), "strong")),
             line(("" if preset.origin == "shipped" else "own", "accent")),
-            line((verdict, ROLES.get(verdict, "dim"))),
+            line((verdict, {**ROLES, "broken": "bad"}.get(verdict, "dim"))),
             line(safe(known.why if known and tried else preset.description)),
         ]
 
@@ -175,15 +200,14 @@ class PresetsScreen(TablePlace[Preset]):
 
         preset = self._table.row
         if preset is not None:
-            spans_of = self._standing(preset, 400) + _detail(preset, 400)
-            rows = [("".join(t for t, _ in spans), "plain") for spans in spans_of]
+            rows = [("".join(t for t, _ in spans), "plain") for spans in self._told(preset, 400)]
             self.app.push_screen(Reading(f"{preset.kind} preset {preset.name}", rows))
 
     def action_diff(self) -> None:
         """``d``: against another of the same kind."""
         from console.screens.choose import Choose  # noqa: PLC0415 - when opened
 
-        preset = self._table.row
+        preset = self._chosen()
         if preset is None or self._presets is None:
             return
         others = [
@@ -211,7 +235,7 @@ class PresetsScreen(TablePlace[Preset]):
         """``e``: a form; a shipped preset is edited as a copy of one's own."""
         from console.screens.preset_form import PresetForm  # noqa: PLC0415 - when opened
 
-        preset = self._table.row
+        preset = self._chosen()
         if preset is not None and self._presets is not None:
             dialog = PresetForm(preset, self._presets, self._host, self._server)
             self.app.push_screen(dialog, self._edited)
@@ -227,8 +251,8 @@ class PresetsScreen(TablePlace[Preset]):
         """``u``: as the server's own in hosts.yaml, once that was chosen."""
         from console.screens.using import ask_to_use  # noqa: PLC0415 - when asked for
 
-        if self._table.row is not None:
-            ask_to_use(self.specops, self._server, self._table.row)
+        if (preset := self._chosen()) is not None:
+            ask_to_use(self.specops, self._server, preset)
 
     def action_history(self) -> None:
         """``h``: the runs that used it, newest first."""
@@ -254,8 +278,8 @@ class PresetsScreen(TablePlace[Preset]):
         """Its file form."""
         from console.config.presets import dump  # noqa: PLC0415 - when asked for
 
-        if self._table.row is not None:
-            self.specops.copy(dump(self._table.row))
+        if (preset := self._chosen()) is not None:
+            self.specops.copy(dump(preset))
 
 
 def _columns(width: int) -> list[Column]:

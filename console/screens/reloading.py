@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,15 +77,13 @@ class Reloading:
         self._seen = self._stamp()
 
     def warn_of_presets(self) -> None:
-        """Say which servers name a preset that there is not; a launch of them is refused.
-
-        Raises:
-            ConfigError: the presets cannot be read.
-        """
+        """Say which presets cannot be read, and which servers name one of them or none at all."""
         from console.config.check import check_presets  # noqa: PLC0415 - after the first frame
 
-        mistakes = Mistakes()
-        check_presets(self._app.config, self._app.presets(), mistakes)
+        mistakes, presets = Mistakes(), self._app.presets()
+        for error in presets.broken.values():
+            self._app.say(f"preset left out: {error}", "warn")
+        check_presets(self._app.config, presets, mistakes)
         for one in mistakes:
             self._app.say(str(one), "warn")
 
@@ -116,5 +113,4 @@ class Reloading:
         app.file = config.path.name
         counts = (counted(len(config.hosts), "host"), counted(len(config.servers), "server"))
         app.say(f"hosts.yaml taken over: {', '.join(counts)}", "ok")
-        with suppress(ConfigError):  # said where presets are asked for
-            self.warn_of_presets()
+        self.warn_of_presets()

@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual.containers import Container
 from textual.widget import Widget
 
+from console.errors import SpecopsError
 from console.logs.store import LogStore
 from console.model import HostView, Phase, Run, Server, ServerState
 from console.screens.base import Rule
@@ -213,7 +214,11 @@ class ServerScreen(Fixing):
         if run is None or server is None:
             self.specops.say("nothing to compare: no recorded run of a configured server", "warn")
             return
-        rows = run_difference(run, server, self.specops.presets())
+        try:
+            rows = run_difference(run, server, self.specops.presets())
+        except SpecopsError as error:  # a preset that it names is gone, or cannot be read
+            self.report(error)
+            return
         self.app.push_screen(Reading(f"run {safe(run.run_id)} against its presets", rows))
 
     def action_copy(self) -> None:

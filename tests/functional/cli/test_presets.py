@@ -89,3 +89,34 @@ def test_what_a_preset_has_done_is_shown_and_ranks_it(specops: Command) -> None:
     verdicts = [(p["name"], p["verdict"]) for p in ranked["presets"]]
     assert verdicts[0] == ("eagle3-3step", "works")
     assert verdicts[-1] == ("eagle3-tree", "fails")
+
+
+def test_a_preset_that_cannot_be_read_costs_what_uses_it_and_nothing_else(specops: Command) -> None:
+    server = "{{host: here, engine: bundled, port: {}{}}}"
+    specops.write(
+        "hosts:\n  here: {transport: local}\nservers:\n"
+        f"  one: {server.format(31871, '')}\n  two: {server.format(31872, ', nccl: half')}\n"
+    )
+    half = specops.folder / "config" / "specops" / "presets" / "nccl" / "half.yaml"
+    half.parent.mkdir(parents=True)
+    half.write_text("kind: nccl\n")
+    warned = f"warning: preset left out: {half}:1:1: has no description"
+    for words in (
+        ("kill-zombies", "here", "--dry-run"), ("stop", "one", "--dry-run"),
+        ("launch", "one", "--dry-run"), ("presets", "list"),
+    ):  # fmt: skip
+        ran = specops(*words)
+        assert ran.code in (0, 1), (words, ran.err)
+        assert warned in ran.err
+    refused = specops("launch", "two", "--dry-run", "--json")
+    assert refused.code == 2
+    assert refused.json["error"]["place"] == f"{half}:1:1"
+    invalid = specops("config", "validate")
+    assert invalid.code == 2
+    assert f"{half}:1:1: has no description" in invalid.err
+    assert "servers.two.nccl: nccl preset 'half' cannot be used" in invalid.err
+    half.write_bytes(b"kind: \xff\n")
+    checks = specops("doctor", "--json").json["checks"]
+    told = next(check for check in checks if check["id"] == "config.presets")
+    assert told["state"] == "failed"
+    assert f"{half}: not UTF-8 at byte 6" in told["message"]

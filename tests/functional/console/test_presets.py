@@ -286,6 +286,36 @@ async def test_an_edited_preset_is_seen_and_a_broken_one_said(tmp_path: Path) ->
         await wait_for(pilot, lambda: "other words now" in text(app), "edited by hand")
         own.write_text("kind: nccl\ndescription: x\nflaggs: {}\n", encoding="utf-8")
         await wait_for(pilot, lambda: "mine.yaml:3" in text(app), "what is wrong with it")
-        assert "other words now" in text(app), "the former one stays"
+        assert "1 broken" in text(app), "nothing of it is used"
         own.unlink()
         await wait_for(pilot, lambda: "other words now" not in text(app), "taken away")
+
+
+async def test_a_file_that_cannot_be_read_is_told_and_marked_and_not_used(tmp_path: Path) -> None:
+    half = tmp_path / "presets" / "nccl" / "half.yaml"
+    half.parent.mkdir(parents=True)
+    half.write_text("kind: nccl\n", encoding="utf-8")
+    app, _, _ = fake.app(hosts_file=tmp_path / "hosts.yaml")
+    async with app.run_test(size=(160, 40)) as pilot:
+        await settle(pilot)
+        told = "half.yaml:1:1: has no description"
+        await wait_for(pilot, lambda: any(told in one.text for one in app.notices.all), "the word")
+        await pilot.press("p")
+        await wait_for(pilot, lambda: "1 broken" in text(app), "the presets")
+        screen: Any = app.screen
+        assert "pcie-ll-ring" in names(screen, "nccl"), "the others are there"
+        screen.table.select(("nccl", "half"))
+        screen.views_changed()
+        await pilot.pause()
+        row = next(part for part in text(app).splitlines() if " half " in part)
+        assert "broken" in row
+        for key in ("e", "d", "u", "c"):
+            app.notices.all.clear()
+            await pilot.press(key)
+            await pilot.pause()
+            assert told in app.notices.all[-1].text, key
+            assert app.screen is screen
+        half.write_text("kind: nccl\ndescription: whole\n", encoding="utf-8")
+        screen.reload()
+        screen.views_changed()
+        assert "broken" not in screen.crumbs()

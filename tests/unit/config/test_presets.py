@@ -82,11 +82,27 @@ def test_a_broken_preset_names_file_and_line(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("kind: nccl\ndescription: d\nenvv: {A: b}\n")
     with pytest.raises(ConfigError, match="did you mean 'env'") as caught:
-        load_presets(tmp_path / "hosts.yaml")
+        load_presets(tmp_path / "hosts.yaml").get("nccl", "x")
     assert caught.value.place == f"{path}:3:1"
     path.write_text("kind: speculative\ndescription: d\n")
     with pytest.raises(ConfigError, match="presets/speculative"):
-        load_presets(tmp_path / "hosts.yaml")
+        load_presets(tmp_path / "hosts.yaml").find("x")
+
+
+@pytest.mark.parametrize("content", [b"kind: nccl\n", b"", b"{", b"- a", b"kind: \xff\n"])
+def test_a_broken_preset_costs_itself_alone_and_hides_the_shipped_one(
+    content: bytes, tmp_path: Path
+) -> None:
+    folder = tmp_path / "presets/nccl"
+    folder.mkdir(parents=True)
+    for name in ("half", "default"):
+        (folder / f"{name}.yaml").write_bytes(content)
+    presets = load_presets(tmp_path / "hosts.yaml")
+    assert set(presets.broken) == {("nccl", "half"), ("nccl", "default")}
+    for name in ("half", "default"):
+        with pytest.raises(ConfigError, match=f"{name}.yaml"):
+            presets.get("nccl", name)
+    assert presets.get("nccl", "debug").origin == "shipped"
 
 
 def test_difference_of_two(tmp_path: Path) -> None:
@@ -111,5 +127,4 @@ def test_an_edit_counts_at_once_even_one_of_the_same_length(tmp_path: Path) -> N
     assert "mine" not in {preset.name for preset in load_presets(tmp_path / "hosts.yaml")}
     file.write_text("kind: speculative\ndescription: mine\n")
     for _ in range(2):
-        with pytest.raises(ConfigError):
-            load_presets(tmp_path / "hosts.yaml")
+        assert set(load_presets(tmp_path / "hosts.yaml").broken) == {("nccl", "mine")}
