@@ -138,6 +138,8 @@ def _incident(sign: Sign, line: Line, match: re.Match[str]) -> Incident:
 def _signs(rules: Rules, everything: Text, inside: dict[int, Trace]) -> list[Incident]:
     found: dict[tuple[int, str], Incident] = {}
     for sign in rules.signs:
+        if sign.beside not in everything.text:
+            continue
         for literal in sign.literals:
             for index in everything.holding(literal):
                 line = everything.lines[index]

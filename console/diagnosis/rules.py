@@ -39,12 +39,13 @@ MOMENTS = frozenset(("start", "serving"))
 KINDS = frozenset(
     (
         *("assert", "hardware", "nvml", "dstate", "orphan", "death", "abort"),
-        *("cuda", "watchdog", "import", "nccl", "raised", "peer"),
+        *("cuda", "watchdog", "import", "nccl", "raised", "peer", "begin"),
     )
 )
 SHIPPED = (
     "signs.yaml",
     "roles.yaml",
+    "begin.yaml",
     "start.yaml",
     "memory.yaml",
     "comm.yaml",
@@ -55,7 +56,10 @@ SHIPPED = (
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A line that tells of a failure; ``pattern`` is tried on lines that hold a literal."""
+    """A line that tells of a failure; ``pattern`` is tried on lines that hold a literal.
+
+    ``beside``: text that the log must hold as well.
+    """
 
     id: str
     kind: str
@@ -63,6 +67,7 @@ class Sign:
     pattern: re.Pattern[str]
     source: str
     literals: tuple[str, ...] = ()
+    beside: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +200,7 @@ def _sign(entry: _Entry) -> Sign:
         entry.needed("pattern"),
         entry.text("source"),
         literals,
+        str(entry.data.pop("beside", "")),
     )
     entry.done()
     return sign

@@ -193,6 +193,22 @@ def _warned(
     return next(iter([*victims, *warned]), None)
 
 
+_LAUNCHED = re.compile(r"py(?:thon|py)|sglang|vllm|launch_server|\bexec\b")
+
+
+def _never_began(evidence: Evidence) -> Incident | None:
+    """What ended a start before its program ran: the log's last word, of no server's helper.
+
+    Behind a server's lines it counts only where it names what a launch runs: servers call tools
+    (``sh: lspci: not found``) and go on without them.
+    """
+    spoke = [line.number for line in evidence.all.lines if line.fresh or line.level]
+    for sign in evidence.of("begin"):
+        if not spoke or (sign.number >= spoke[-1] and _LAUNCHED.search(sign.message)):
+            return sign
+    return None
+
+
 def choose(evidence: Evidence, rules: Rules) -> Verdict:
     """The root of a log, or none where nothing was raised."""
     interrupted = any(True for _ in evidence.all.holding("KeyboardInterrupt", 1))
@@ -220,7 +236,7 @@ def choose(evidence: Evidence, rules: Rules) -> Verdict:
     if root is None:
         root = _warned(evidence, rules, ready, victims)
     if root is None:
-        root = next(iter([*evidence.of("abort"), *wrappers]), None)
+        root = next(iter([*evidence.of("abort"), *wrappers]), None) or _never_began(evidence)
     incomplete = any(not t.type for t in evidence.traces) or any(
         t.headless for t in evidence.traces
     )
