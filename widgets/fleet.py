@@ -273,7 +273,8 @@ def headline(views: Mapping[str, HostView], rows: Sequence[FleetRow]) -> str:
         f"GPUs of {len(blind)} unknown" if blind else "",
         left,
     ]
-    return " · ".join([*counts, *(filter(None, telling) if any(telling) else ("all well",))])
+    well = "all well" if views else "nothing is looked at"
+    return " · ".join([*counts, *(filter(None, telling) if any(telling) else (well,))])
 
 
 def _is_unclear(row: FleetRow) -> bool:

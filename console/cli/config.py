@@ -102,6 +102,8 @@ def config_validate(cli: Cli, path: Path | None) -> int:
 
     found, presets = _checked(cli)
     warnings = shared_ports(found)
+    if not found.hosts:
+        warnings.append(f"{found.path}: names no host: nothing is managed")
     for text in warnings:
         warn(text, head="warning")
     counts = {

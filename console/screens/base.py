@@ -156,7 +156,8 @@ class Place(Moving, Playing):
         file = [app.file] if app.file else []
         right = " " + "  ".join([*flags, clock, *file]) + " "
         if width_of(left) + width_of(right) + 9 > self.size.width:
-            right = " " + "  ".join([*flags, clock]) + " "  # the counts matter more
+            refused = ["REFUSED"] if app.file.endswith(" REFUSED") else []
+            right = " " + "  ".join([*flags, clock, *refused]) + " "  # the counts matter more
         room = max(0, self.size.width - width_of(right))
         name = ("specops", "strong")
         head: Line = line(

@@ -23,6 +23,8 @@ from widgets.words import safe
 
 _PEEK_LINES = 200
 """Log lines asked for when the cursor comes to rest on a server."""
+NO_HOST = "hosts.yaml names no host; :hosts chooses some of ~/.ssh/config"
+NO_MATCH = "no host matches; Esc clears the filter"
 
 
 class Fleet(TablePlace[FleetRow]):
@@ -46,7 +48,7 @@ class Fleet(TablePlace[FleetRow]):
             lambda row: row.key,
             self._cells,
             id="table",
-            empty="no host matches; Esc clears the filter",
+            empty=NO_HOST,
         )
         left = Container(self._table, Rule(), Lines(id="detail"), id="left")
         self._log = LogView(LogStore(), id="log", plain=True)
@@ -105,6 +107,7 @@ class Fleet(TablePlace[FleetRow]):
     def views_changed(self) -> None:
         """Draw again; the cursor stays with its row whatever the order becomes."""
         rows = self.shown_rows()
+        self._table.empty_text = NO_MATCH if self.wanted else NO_HOST
         width, wide = self._drawn_for = (self._left_width(), self.size.width >= 120)
         self._table.show(rows_of.columns(width, wide=wide), rows)
         self._place(len(rows))

@@ -20,6 +20,9 @@ LOOK_S = 2.0
 """How often the file's time and size are looked at."""
 
 
+STAYS = "what was known stays in use"
+
+
 class Reloading:
     """Watches one file by its status; a broken edit is said and the former state stays."""
 
@@ -27,12 +30,13 @@ class Reloading:
         self._app = app
         self._seen = self._stamp()
         self._looked_at = 0.0
+        self._missed = 0
 
     def _stamp(self) -> tuple[int, int] | None:
         try:
             status = self._app.config.path.stat()
         except OSError:
-            return None  # mid-edit, or not a file: the next look tells
+            return None  # mid-edit, or gone: the next look tells
         return status.st_mtime_ns, status.st_size
 
     def look(self, now: float) -> None:
@@ -41,7 +45,16 @@ class Reloading:
             return
         self._looked_at = now
         stamp = self._stamp()
-        if stamp is None or stamp == self._seen or self._app.player is not None:
+        if self._app.player is not None:
+            return
+        self._missed = 0 if stamp is not None else self._missed + 1
+        if stamp is None:
+            if self._missed == 2:  # an editor may take it away for a moment
+                self._seen = None
+                self._refuse(ConfigError("no such file", place=str(self._app.config.path),
+                                         hint=STAYS))  # fmt: skip
+            return
+        if stamp == self._seen:
             return
         if running := self._app.doing.running:  # its host may be the one that changes
             what = ", ".join(f"{plan.action} on {plan.host}" for plan in running.values())
@@ -106,6 +119,8 @@ class Reloading:
         app = self._app
         try:
             config = load_checked(path or app.config.path)
+            if app.config.hosts and not config.hosts:  # emptied by a slip: nobody wants to see none
+                raise ConfigError("names no host", place=str(config.path), hint=STAYS)
             app.configure(config)
         except ConfigError as error:
             self._refuse(error)

@@ -176,3 +176,11 @@ def test_init_from_ssh(specops: Command) -> None:
     assert specops("config", "init", str(target), "--from-ssh").code == 2
     assert target.read_text() == before, "never over one that exists"
     assert [p.name for p in specops.folder.glob(".mine*")] == [], "and nothing lies about"
+
+
+@pytest.mark.parametrize("content", ["", "# nothing yet\n", "hosts:\n", "hosts: {}\n"])
+def test_a_file_without_hosts_is_said_to_manage_nothing(content: str, specops: Command) -> None:
+    specops.write(content)
+    ran = specops("config", "validate", "--json")
+    assert ran.code == 0
+    assert any("names no host: nothing is managed" in text for text in ran.json["warnings"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from console.config import load
 from console.errors import ConfigError
 from console.model import Host, HostState, HostView
@@ -109,3 +111,49 @@ async def test_a_theme_that_does_not_exist_is_one_error() -> None:
         await wait_for(pilot, lambda: app.failure is not None, "failure")
     assert isinstance(app.failure, ConfigError)
     assert "no theme 'drak'" in str(app.failure)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "# all out\n", "hosts:\n", "hosts: {}\nservers: {}\n", None]
+)
+async def test_an_emptied_or_missing_file_keeps_what_was_known(
+    content: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "hosts.yaml"
+    path.write_text(GOOD, encoding="utf-8")
+    app, _, _ = fake.app(config=load(path))
+    begun = time.monotonic() + 100
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot)
+        if content is None:
+            path.unlink()
+        else:
+            path.write_text(content, encoding="utf-8")
+        app.reloading.look(begun + 10)
+        app.reloading.look(begun + 20)
+        show(app)
+        await settle(pilot)
+        assert "ct129" in app.config.hosts
+        assert "kimi-k25" in text(app)
+        why = "no such file" if content is None else "names no host"
+        assert f"{path}: {why}" in app.notices.all[-1].text
+        app.notices.all.clear()
+        show(app)
+        await settle(pilot)
+        assert "REFUSED" in text(app)
+        app.reloading.look(begun + 30)
+        assert not app.notices.all, "said once"
+        path.write_text(GOOD, encoding="utf-8")
+        app.reloading.look(begun + 40)
+        await settle(pilot)
+        assert "taken over: 1 host" in app.notices.all[-1].text
+        assert "REFUSED" not in text(app)
+
+
+async def test_without_hosts_no_filter_is_blamed() -> None:
+    app, _, _ = fake.app(config=fake.config(hosts={}, servers={}), fleet=fake.FakeFleet({}))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        assert "names no host" in text(app)
+        assert "filter" not in text(app).splitlines()[3]
+        assert "all well" not in text(app)

@@ -391,6 +391,7 @@ def test_of_what_was_not_seen_nothing_is_said() -> None:
     seen = {**unseen, "evil": fake.views()["evil"]}
     assert fleet.headline(seen, []) == "2 hosts · ? GPUs · connecting to 1…"
     assert fleet.headline({"evil": seen["evil"]}, []) == "1 host · no GPU · all well"
+    assert "all well" not in fleet.headline({}, []), "of nothing, nothing is known"
     lost = {**seen, "lost": replace(fake.views()["lost"], snapshot=None, seen_at=None)}
     rows = fleet.fleet_rows(lost, {}, fake.NOW)
     told = fleet.headline(lost, rows)
