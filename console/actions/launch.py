@@ -152,6 +152,7 @@ def again(run: Run, run_id: str | None = None) -> Run:
         failure="",
         adopted=False,
         acknowledged=False,
+        cleared="",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from console.actions.steps import Context, Handler, Outcome
 from console.model import (
     Finding,
     Hello,
+    ProcessId,
     Run,
     Server,
     ServerState,
@@ -31,6 +32,7 @@ from console.runners.settings import REFERENCE
 from console.runners.systemd import systemctl
 from console.text import clean
 from console.watch import probe
+from console.watch.eye import ending
 from console.watch.group import watcher_of
 from console.watch.watching import Watched
 from console.zombies.family import Scope
@@ -178,12 +180,24 @@ async def _acknowledge(remote: Remote, run_id: str) -> Outcome:
     return Outcome("ok", f"run {run_id}: {run.failure or run.outcome or 'ended'}; seen")
 
 
-async def mark(remote: Remote, run_id: object, outcome: str) -> None:
-    """Write how a run ends into its record, so that every console tells it the same way."""
+async def mark(
+    remote: Remote, run_id: object, outcome: str, ended: Collection[ProcessId] = ()
+) -> None:
+    """Write how a run ends into its record, so that every console tells it the same way.
+
+    ``ended`` are the processes that were signalled already. A launcher that had died by itself
+    before stays the cause: what was done to the rest is kept beside it.
+    """
     if not isinstance(run_id, str):
         return
     for run in await remote.runs():
         if run.run_id == run_id:
+            dead = run.ended_at is not None and run.outcome not in ("stopped", "killed", "exit 0")
+            if dead and run.launcher is not None and run.launcher not in ended:
+                failure = run.failure or ending(await remote.exit_status(run_id))
+                kept = replace(run, outcome="failed", failure=failure, cleared=outcome)
+                await remote.save_run(replace(kept, acknowledged=True))
+                continue
             now = (await remote.snapshot()).time
             await remote.save_run(replace(run, outcome=outcome, ended_at=now))
 

@@ -36,6 +36,8 @@ class Memory:
     runs: tuple[Run, ...]
     plans: tuple[PlanRecord, ...]
     alive: frozenset[str]
+    remains: frozenset[str] = frozenset()
+    """Runs whose launcher has died while others of their processes live on."""
 
 
 @click.command()
@@ -93,7 +95,11 @@ async def _remember(remote: Remote) -> Memory:
     living = {p.id for p in snapshot.processes if p.state not in ("Z", "X")}
     carried = {p.run_id for p in snapshot.processes if p.run_id}
     alive = frozenset(r.run_id for r in known if r.run_id in carried or r.launcher in living)
-    return Memory(known, tuple(await plan_records(remote)), alive)
+    remains = frozenset(
+        r.run_id for r in known
+        if r.run_id in carried and r.ended_at is not None and r.launcher not in living
+    )  # fmt: skip
+    return Memory(known, tuple(await plan_records(remote)), alive - remains, remains)
 
 
 def _presets(run: Run) -> str:
@@ -105,18 +111,25 @@ def _outcome(run: Run, memory: Memory) -> str:
         return "running"
     known = run.outcome or "ended"
     known = "ended" if known in ("ready", "launched") else known
+    if run.run_id in memory.remains:
+        return f"{known}, remains"
+    if run.cleared:
+        return f"{known}, remains {run.cleared}"
     return f"{known}, seen" if run.acknowledged else known
 
 
 def _run_to_json(run: Run, memory: Memory | None) -> dict[str, Any]:
-    from console.text import clean, mask_argv, mask_env
+    from console.text import clean, mask, mask_argv, mask_env
 
     return {
         "run_id": run.run_id,
         "server": clean(run.server),
         "engine": run.engine,
         "running": memory is not None and run.run_id in memory.alive,
+        "remains": memory is not None and run.run_id in memory.remains,
         "outcome": run.outcome,
+        "failure": mask(clean(run.failure)) or None,
+        "cleared": run.cleared or None,
         "acknowledged": run.acknowledged,
         "launched_at": run.launched_at,
         "launched_by": clean(run.launched_by),

@@ -222,7 +222,8 @@ def _say_servers(states: tuple[ServerState, ...]) -> None:
         if state.lacking:
             lacks = "; ".join(node.words for node in state.lacking)
             say(paint(fit(f"  {state.name}: {lacks}", width()), "red"))
-        if state.note is not None:
+        told = state.diagnosis.summary if state.diagnosis is not None else ""
+        if state.note is not None and state.note not in told:
             say(paint(fit(f"  {state.name}: {state.note}", width()), "yellow"))
         if state.diagnosis is not None:
             say(paint(fit(f"  {state.name}: {state.diagnosis.summary}", width()), "red"))

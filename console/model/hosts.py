@@ -122,7 +122,8 @@ class Run:
     server preset; ``failure`` the root of its failure in one line, once that was read.
     A launch over several hosts has one id and a record on each of them: ``nodes`` are the hosts,
     ``rank`` is this one's. ``acknowledged``: somebody has seen that it failed, so it is only
-    stopped; its outcome stays what it was.
+    stopped; its outcome stays what it was. ``cleared``: what its launcher left behind when it
+    died by itself was later "stopped" or "killed"; the outcome stays what it was too.
     """
 
     run_id: str
@@ -155,6 +156,7 @@ class Run:
     nodes: tuple[str, ...] = ()
     rank: int = 0
     acknowledged: bool = False
+    cleared: str = ""
 
     @property
     def served(self) -> bool:

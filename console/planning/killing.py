@@ -106,8 +106,14 @@ class Killing:
             for target in step.targets
             if target.run_id is not None
         }
+        signalled = {
+            target.process
+            for index in done
+            if plan.steps[index].dangerous
+            for target in plan.steps[index].targets
+        }
         for run_id in sorted(ended):
-            await mark(self.remote, run_id, "killed")
+            await mark(self.remote, run_id, "killed", signalled)
 
     async def kill(self, processes: Sequence[ProcessId]) -> Plan:
         """A plan to end exactly these processes, whatever they are, by the operator's word.

@@ -113,5 +113,9 @@ def runs_already(server: Server, found: Found, host: str) -> ActionFailed:
             hint = f"specops watch {server.name} follows it, specops relaunch {server.name} ends it"
         said = f"{server.name}: port {server.port} is served, {strange}"
         return ActionFailed(said, place=host, hint=hint)
+    if found.orphaned and found.run is not None:
+        hint = f"specops kill-zombies {host} clears them, specops stop {server.name} too"
+        said = f"remains of run {found.run.run_id} are there: its launcher is gone, {found.remains}"
+        return ActionFailed(f"{server.name}: {said}", place=host, hint=hint)
     hint = f"specops relaunch {server.name}, or specops watch {server.name}"
     return ActionFailed(f"{server.name} runs already, pid {pid}", place=host, hint=hint)

@@ -48,6 +48,26 @@ class Found:
         """Whether anything of the server still runs."""
         return bool(self.processes)
 
+    @property
+    def orphaned(self) -> bool:
+        """Whether the recorded launcher is gone, nothing took its place, and others live on."""
+        if self.how != "run" or self.run is None or self.run.launcher is None:
+            return False
+        launcher = self.run.launcher
+        return not any(p.id == launcher or _starts(p) for p in self.processes)
+
+    @property
+    def remains(self) -> str:
+        """What of a server has outlived its launcher, in words."""
+        more = len(self.processes) - 1
+        pid = f"pid {self.main.id.pid if self.main else '?'}"
+        return f"{pid} and {more} more are left of it" if more else f"{pid} is left of it"
+
+
+def _starts(process: Process) -> bool:
+    """Whether it may be what serves: a launcher, or what only resembles one."""
+    return is_launcher(process) or any(entry in w for w in process.argv for entry in ENTRIES)
+
 
 def find(server: Server, runs: Iterable[Run], snapshot: Snapshot) -> Found:
     """The processes of one server on one host."""
@@ -240,9 +260,7 @@ def _main(
                 return process
     pids = {p.id.pid for p in members}
     tops = [p for p in members if p.ppid not in pids]
-    launchers = [p for p in members if is_launcher(p)] or [
-        p for p in tops if any(entry in w for w in p.argv for entry in ENTRIES)
-    ]
+    launchers = [p for p in members if is_launcher(p)] or [p for p in tops if _starts(p)]
     if launchers:
         return min(launchers, key=lambda p: p.id.start_ticks)
     holder = snapshot.listening.get(server.port)

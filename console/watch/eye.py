@@ -53,6 +53,8 @@ class Eye(Asking):
         self.follower: LogFollower | None = None
         self.learned: Mapping[Phase, Learned] = {}
         self.diagnosis: Diagnosis | None = None
+        self.remains: str | None = None
+        """How the launcher died and what is left, where anything has outlived it."""
         self._diagnosed: tuple[LogSource, Cursor | None] | None = None
         self._diagnose_at = 0.0
         self._told: tuple[int, Phase | None] = (0, None)
@@ -81,6 +83,8 @@ class Eye(Asking):
         told = self.follower.phase if self.follower else None
         await self.ask(client, snapshot, told, wait_s, front_s or wait_s, deep=deep)
         phase = self._phase()
+        orphaned = phase is Phase.FAILED and self.found.orphaned
+        self.remains = await self._remains(remote) if orphaned else None
         if phase is Phase.FAILED:
             await self._diagnose(remote)
         else:
@@ -144,6 +148,9 @@ class Eye(Asking):
                 return Phase.READY  # started by hand with a log nobody names
             if self.rank and told is Phase.SCHEDULER_READY and self.health is Health.OK:
                 return Phase.READY  # its log ends there, and a stand-in answers for it
+            if self.found.orphaned and self.health is not Health.OK:
+                meant = run is not None and run.outcome in ENDED_ON_PURPOSE
+                return Phase.DRAINING if meant else Phase.FAILED
             return told or Phase.SPAWN
         if run is None and not (self.follower and self.follower.machine.known):
             return Phase.STOPPED
@@ -172,8 +179,19 @@ class Eye(Asking):
         took = time.monotonic() - began
         self._diagnose_at = began + took * DIAGNOSE_SHARE if took > SLOW_S else 0.0
         if said.category == "none":
-            said = replace(said, summary=f"{await self._end(remote)}; its log tells no reason")
+            how = self.remains or await self._end(remote)
+            said = replace(said, summary=f"{how}; its log tells no reason")
         self.diagnosis = said
+
+    async def _remains(self, remote: Remote) -> str:
+        """How the launcher died, and what is left of its server; asked once."""
+        if self.remains is not None and self.found.remains in self.remains:
+            return self.remains
+        run = self.found.run
+        status = await remote.exit_status(run.run_id) if run is not None else None
+        how = "is gone" if status is None or status.code is None else ending(status)
+        how = f"was {how}" if how.startswith("killed") else how
+        return f"its launcher {how}; {self.found.remains}"
 
     async def _end(self, remote: Remote) -> str:
         """How the processes ended, in words."""
@@ -211,9 +229,9 @@ class Eye(Asking):
             name=self.server.name,
             phase=phase,
             health=self.health,
-            pid=found.main.id.pid if found.main else None,
+            pid=found.main.id.pid if found.main and self.remains is None else None,
             port=self.port,
-            note=note(self.server, found),
+            note=self.remains or note(self.server, found),
             run_id=run.run_id if run else own_id,
             preset=label(run) if run else None,
             accept_length=counted.accept_length,

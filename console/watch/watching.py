@@ -149,7 +149,10 @@ class Watcher:
                 return None
             self._failed_at = self._failed_at or snapshot.time
             if snapshot.time - self._failed_at > FAILED_GRACE_S:
-                return "failed", "it logged its end, but processes of it are still there"
+                if self.eye.remains is None:
+                    return "failed", "it logged its end, but processes of it are still there"
+                ends = f"specops kill-zombies {self.remote.host.name} clears that"
+                return "failed", f"{self.eye.remains}: {ends}"
             return None
         unit = await self._unit()
         if unit is not None and self._unit_goes_on(unit):

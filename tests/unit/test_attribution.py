@@ -203,3 +203,17 @@ def test_another_engine_or_another_model_at_the_port_is_somebody_elses() -> None
     assert find(SERVER, [], snapshot(same, listening={30000: 12})).alive
     by_name = process(13, *(word if word != "/m" else "org/m" for word in LAUNCH))
     assert find(SERVER, [], snapshot(by_name, listening={30000: 13})).alive
+
+
+def test_what_outlives_its_launcher_is_orphaned_and_a_new_launcher_takes_its_place() -> None:
+    worker = process(11, "sglang::scheduler_TP0", run_id="r1")
+    helper = process(12, "python", run_id="r1")
+    runs = [run("r1", 10)]
+    found = find(SERVER, runs, snapshot(worker, helper))
+    assert found.orphaned
+    assert found.remains == "pid 11 and 1 more are left of it"
+    assert "remains of run r1" in runs_already(SERVER, found, "h").message
+    again = process(13, *LAUNCH, run_id="r1")  # its unit has restarted it
+    assert not find(SERVER, runs, snapshot(worker, again)).orphaned
+    assert not find(SERVER, runs, snapshot(process(10, *LAUNCH, run_id="r1"), worker)).orphaned
+    assert not find(SERVER, [run("r1")], snapshot(worker)).orphaned, "its launcher is not known"

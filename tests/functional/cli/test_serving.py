@@ -171,6 +171,9 @@ def test_an_orphan_goes_and_an_unrelated_process_stays(bundled: Command) -> None
         assert {z["pid"] for z in mine} <= gone
         assert bystander.pid not in gone
         assert bystander.poll() is None
+        (run,) = bundled("runs", "--json").json["hosts"][0]["runs"]
+        assert (run["outcome"], run["cleared"]) == ("failed", "killed")  # what it died of is kept
+        assert "SIGKILL" in run["failure"]
     finally:
         bystander.kill()
         bystander.wait()
@@ -255,3 +258,40 @@ def test_an_end_that_the_log_does_not_tell_is_diagnosed_all_the_same(bundled: Co
     assert ran.code == 1
     assert "killed by SIGKILL" in ran.out
     assert "killed by SIGKILL" in bundled("diagnose", "one", "--json").json["summary"]
+
+
+def test_what_outlives_its_launcher_is_a_failed_server_to_every_command(bundled: Command) -> None:
+    assert bundled("launch", "one", "--yes", "--wait").code == 0
+    before = state(bundled)
+    assert isinstance(before["pid"], int)
+    os.kill(before["pid"], signal.SIGKILL)
+    until(lambda: state(bundled)["phase"] == "failed", 60)
+    left = state(bundled)
+    assert left["pid"] is None
+    assert "its launcher was killed by SIGKILL; pid " in str(left["note"])
+    assert "left of it" in str(left["note"])
+    shown = bundled("status")
+    assert shown.code == 1
+    assert "its launcher was killed by SIGKILL" in shown.out
+
+    again = bundled("launch", "one", "--yes", "--wait")
+    assert again.code == 6
+    assert f"remains of run {before['run_id']}" in again.err
+    assert "specops kill-zombies here" in again.err
+    watched = bundled("watch", "one", "--json")
+    assert watched.code == 6
+    assert watched.json["outcome"] == "failed"
+    assert "its launcher was killed by SIGKILL" in watched.json["detail"]
+    assert "specops kill-zombies here" in watched.json["detail"]
+    told = bundled("diagnose", "one")
+    assert told.code == 1
+    assert "killed by SIGKILL" in told.out
+    (run,) = bundled("runs", "--json").json["hosts"][0]["runs"]
+    assert (run["running"], run["remains"]) == (False, True)
+
+    assert bundled("stop", "one", "--yes").code == 0
+    assert state(bundled)["phase"] == "stopped"
+    (run,) = bundled("runs", "--json").json["hosts"][0]["runs"]
+    assert (run["outcome"], run["cleared"], run["remains"]) == ("failed", "stopped", False)
+    assert "SIGKILL" in run["failure"]
+    assert "failed, remains stopped" in bundled("runs").out
