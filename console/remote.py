@@ -7,6 +7,7 @@ here is a shell: commands are argument vectors, text from the host is bytes unti
 
 from __future__ import annotations
 
+import errno
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 class HostFileError(ActionFailed):
     """The host's system refused a call on a path, command or port; ``errno`` says why.
 
-    ``missing`` is true where the path, the command or the listener is simply not there.
+    ``missing`` is true where the path, the command or the listener is simply not there, ``full``
+    where the disk has no room, or no more for this user.
     """
 
     def __init__(
@@ -32,6 +34,11 @@ class HostFileError(ActionFailed):
     ) -> None:
         super().__init__(message, place=place, hint=hint)
         self.errno = errno
+
+    @property
+    def full(self) -> bool:
+        """Whether there was no room to write."""
+        return self.errno in (errno.ENOSPC, errno.EDQUOT)
 
     @property
     def missing(self) -> bool:

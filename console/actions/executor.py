@@ -24,10 +24,17 @@ from console.actions.plan import step_to_json as describe
 from console.actions.steps import Context, Handler, Outcome
 from console.errors import ActionFailed, HostError, Refused, SpecopsError, UsageError
 from console.model import Plan, Step, StepKind, StepResult
-from console.remote import Remote
+from console.remote import HostFileError, Remote
 
 SERVING = frozenset({StepKind.DRAIN, StepKind.WRITE_UNIT, StepKind.LAUNCH, StepKind.START_UNIT})
 """Kinds of steps on the hosts of a server's nodes."""
+FREEING = frozenset(
+    {
+        *(StepKind.DRAIN, StepKind.SIGNAL, StepKind.STOP_UNIT, StepKind.WAIT_GONE),
+        *(StepKind.CLEAN, StepKind.VERIFY, StepKind.DUMP),
+    }
+)
+"""Steps that only end and clean: a host whose disk is full needs them, journal or not."""
 GRACE_S = 20.0
 """Seconds beyond a step's own bound before the executor gives up on its handler."""
 
@@ -58,6 +65,7 @@ class Executor:
         self.say = say
         self.recheck = recheck
         self._copies: list[Remote] = []
+        self._only_here = self._frees = False
 
     async def execute(
         self,
@@ -86,8 +94,9 @@ class Executor:
             if changes and self.recheck is not None and (reason := await self.recheck(plan)):
                 self.audit.write("refused", plan=plan.id, host=plan.host, detail=reason)
                 raise Refused(reason, place=plan.host, hint="look again; nothing was changed")
-            self._copies = held[1:]
+            self._copies, self._only_here = held[1:], False
             self._close_earlier(plan)
+            self._frees = all(step.kind in FREEING for step in plan.steps)
             await self._note(plan, "plan", {"plan": plan_to_journal(plan)}, plan_to_json(plan))
             results = dict(done or {})
             for index, step in enumerate(plan.steps):
@@ -211,8 +220,18 @@ class Executor:
                 self.audit.write("not-copied", plan=plan_id, host=host, detail=detail)
             elif isinstance(answer, BaseException):
                 raise answer
-        if isinstance(own, BaseException):
+        if isinstance(own, HostFileError) and own.full and self._frees:
+            self._without_journal(plan_id, own)
+        elif isinstance(own, BaseException):
             raise own
+
+    def _without_journal(self, plan_id: str, error: HostFileError) -> None:
+        """Go on although the host keeps no memory of the plan: this machine's audit has all."""
+        if not self._only_here:
+            self._only_here = True
+            host = self.remote.host.name
+            self.audit.write("not-journalled", plan=plan_id, host=host, detail=str(error))
+            self.say(f"{host}: its disk is full: {plan_id} is recorded on this machine alone")
 
     async def _end(self, plan: Plan, results: Mapping[int, StepResult]) -> None:
         bad = [r for r in results.values() if r.outcome in ("failed", "refused")]

@@ -93,7 +93,12 @@ class Serving:
                 detail = await _drain(client, server, step, context.say)
             finally:
                 await client.aclose()
-        await mark(context.remote, step.params.get("run_id"), "stopped")
+        try:
+            await mark(context.remote, step.params.get("run_id"), "stopped")
+        except HostFileError as error:
+            if not error.full:
+                raise
+            detail += "; its record stays as it is: the host's disk is full"
         data: dict[str, Any] = {}
         if "again" in step.params:
             data["undo"] = step.params["again"]

@@ -12,6 +12,9 @@ from console.agent import machine, state, wire
 from console.agent.calls import Call, VerbError, Verbs
 from console.agent.change import replace
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What the system says of a disk that is full, or full for this user."""
+
 
 class HostLock:
     """The host's lock for destructive plans; it falls with the agent's process."""
@@ -42,9 +45,11 @@ class HostLock:
             try:
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, owner.encode("utf-8", "backslashreplace")[:4096], 0)
-            except OSError as error:  # a full disk; kept open it would be held by nobody
-                os.close(descriptor)
-                raise OSError(error.errno, error.strerror, path) from None
+            except OSError as error:
+                if error.errno not in FULL:
+                    os.close(descriptor)
+                    raise OSError(error.errno, error.strerror, path) from None
+                # On a full disk it is held all the same, without its owner's name.
             self._fd = descriptor
 
     def release(self) -> None:
@@ -108,6 +113,8 @@ def journal(call: Call) -> None:
             while view:
                 view = view[os.write(descriptor, view) :]
             os.fsync(descriptor)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from None
         finally:
             os.close(descriptor)
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from console.remote import Remote
 
+_ROOM = 1 << 20
+"""Bytes below which a disk is full: a plan's lines take some kilobytes."""
 COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
 
 
@@ -193,6 +195,7 @@ def configuration(cli: Cli) -> Iterator[Check]:
 def state() -> Iterator[Check]:
     """Where this operator's audit file is, and whether it can be written."""
     import os
+    import shutil
 
     from console.actions.audit import default_path
 
@@ -203,6 +206,9 @@ def state() -> Iterator[Check]:
     if not os.access(place, os.W_OK):
         yield Check("state.audit", "failed", f"{path} cannot be written: nothing may be changed "
                     "on any host", f"make {place} writable")  # fmt: skip
+    elif shutil.disk_usage(place).free < _ROOM:
+        yield Check("state.audit", "failed", f"{path}: its disk is full: nothing may be changed on "
+                    "any host", "free the disk, or set XDG_STATE_HOME")  # fmt: skip
     elif path.exists() and path.stat().st_mode & 0o077:
         yield Check("state.audit", "warning", f"others can read {path}", f"chmod 600 {path}")
     else:

@@ -100,10 +100,13 @@ async def test_hidden_processes_are_unknown_and_ones_own_can_be_ended(
         segment.unlink()
 
 
-async def test_on_a_full_disk_nothing_is_done_and_nothing_stays_locked(
+async def test_on_a_full_disk_only_ending_goes_on_and_nothing_stays_locked(
     tmp_path: Path, victim: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What cannot be recorded is not done; once there is room the same console goes on."""
+    """What begins something is not done unrecorded; ending is, recorded on this machine alone.
+
+    A host that is full of its servers' logs would be lost otherwise.
+    """
     state = tmp_path / "state"
     state.mkdir()
     monkeypatch.setenv("SPECOPS_STATE_DIR", str(state))
@@ -136,8 +139,16 @@ async def test_on_a_full_disk_nothing_is_done_and_nothing_stays_locked(
             [r async for r in Executor(session, audit).execute(plan)]
         assert victim.poll() is None
         assert not audit.open_steps(plan.id), "each intent has its end"
-        await session.run(("rm", f"{state}/fill"))
+        told: list[str] = []
         again = Plan("kill-again", "kill", "here", kill)
-        results = [r async for r in Executor(session, audit).execute(again)]
+        results = [r async for r in Executor(session, audit, say=told.append).execute(again)]
         assert [r.outcome for r in results] == ["ok", "ok"], results
+        assert told[0] == "here: its disk is full: kill-again is recorded on this machine alone"
+        assert sum("disk" in line for line in told) == 1
+        assert await session.lock_owner() is None
+        await session.run(("rm", f"{state}/fill"))
+        assert "kill-again" not in await session.journals()
     assert victim.wait(60) == -9
+    kept = audit.path.read_text()
+    assert '"not-journalled"' in kept
+    assert not audit.open_steps("kill-again")
