@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from console.cli.common import Cli, common, connected, run_async
+from console.cli.logfiles import BLOCK, blocks, local, refuse_packed
 from console.cli.output import paint, print_json, say, say_while_read, warn
 from console.errors import UsageError
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from console.remote import LogChunk, LogSource, Remote
 
 LAST_LINES = 200
-BLOCK = 1 << 20
 DIAGNOSED_BYTES = 16 << 20
 """Of a log on a host, so much of its end is read for a diagnosis: the last start is in it."""
 
@@ -44,9 +43,10 @@ def logs(
         raise UsageError("-f with --json never ends its document", hint="leave one of them out")
     if pattern:
         _check_pattern(pattern)
-    local = _local(cli, what)
-    if local:
-        return run_async(_show(cli, None, local, what, last, follow, errors, pattern))
+    path = _local(cli, what)
+    if path:
+        refuse_packed(path)
+        return run_async(_show(cli, None, path, what, last, follow, errors, pattern))
     config = cli.config()
     server = config.server(what)
     if node is not None and node not in server.nodes:
@@ -64,14 +64,14 @@ def _check_pattern(pattern: str) -> None:
         raise UsageError(f"not a regular expression: {error}", place="--grep") from error
 
 
-def _local(cli: Cli, what: str) -> Path | None:
+def _local(cli: Cli, what: str, *, stream: bool = False) -> Path | None:
     """The file meant, where it is one: a name with a slash, or no server of that name."""
     path = Path(what)
     if "/" in what or what.startswith("."):
-        if not path.is_file():
-            raise UsageError("no such file", place=what)
-        return path
-    return path if path.is_file() and what not in cli.config().servers else None
+        return local(what, stream=stream)
+    if what in cli.config().servers or not path.exists():
+        return None
+    return local(what, stream=stream)
 
 
 async def _remote(
@@ -271,10 +271,9 @@ def diagnose(cli: Cli, what: str, extra: Path | None) -> int:
     rules = load_rules(extra or _own_rules())
     node: dict[str, Any] = {}
     failed: Diagnosis | None = None
-    if what == "-":
-        found = judge(iter(lambda: sys.stdin.buffer.read(BLOCK), b""), rules=rules)
-    elif (path := _local(cli, what)) is not None:
-        found = judge(_blocks(path), rules=rules)
+    path = None if what == "-" else _local(cli, what, stream=True)
+    if what == "-" or path is not None:
+        found = judge(blocks(path), rules=rules)
     else:
         server = cli.config().server(what)
         found = judge(run_async(_read_log(cli, server)), rules=rules)
@@ -314,15 +313,6 @@ def _own_rules() -> Path | None:
 
     path = config_dir() / "rules.yaml"
     return path if path.is_file() else None
-
-
-def _blocks(path: Path) -> Iterator[bytes]:
-    try:
-        with path.open("rb") as file:
-            while block := file.read(BLOCK):
-                yield block
-    except OSError as error:
-        raise UsageError(error.strerror or str(error), place=str(path)) from error
 
 
 async def _read_log(cli: Cli, server: Server) -> bytes:

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import bz2
+import gzip
+import lzma
+import os
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from console.cli.logs import _found
 from tests.functional.cli.conftest import Command
@@ -48,6 +56,50 @@ def test_a_file_here_needs_no_host(specops: Command) -> None:
     assert "ValueError: Target" in errors.out
     assert "plain line" not in errors.out
     assert specops("diagnose", "./one.log", "--json").json["root"]["type"] == "ValueError"
+
+
+def test_a_log_is_read_out_of_whatever_holds_it(specops: Command) -> None:
+    specops.write("hosts: {}\n")
+    data = LOG.encode()
+    for name, packed in (("gz", gzip.compress(data * 40)), ("bz2", bz2.compress(data)),
+                         ("xz", lzma.compress(data)), ("cut.gz", gzip.compress(data)[:-9]),
+                         ("hole", b"\0" * 9000 + data)):  # fmt: skip
+        (specops.folder / name).write_bytes(packed)
+        ran = specops("diagnose", f"./{name}", "--json")
+        assert ran.json["root"]["type"] == "ValueError", name
+    (specops.folder / "log").write_text(LOG)
+    os.mkfifo(specops.folder / "pipe")
+    with subprocess.Popen(["cp", "log", "pipe"], cwd=specops.folder):
+        ran = specops("diagnose", "./pipe", "--json")
+        assert ran.json["root"]["type"] == "ValueError"
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "empty"),
+        (gzip.compress(b""), "empty"),
+        (Path(sys.executable).read_bytes()[:9000], "ELF"),
+        (gzip.compress(Path(sys.executable).read_bytes()[:9000]), "ELF"),
+        (bytes(range(256)) * 64, "binary"),
+        ("[2026] läuft\n".encode("utf-16"), "UTF-16"),
+        (b"\x1f\x8bnothing", "damaged"),
+        (b"\x28\xb5\x2f\xfd\x04\x00", "zstdcat"),
+        (None, "directory"),
+    ],
+    ids=["empty", "gzip-empty", "elf", "gzip-elf", "binary", "utf-16", "damaged", "zstd", "folder"],
+)
+def test_what_is_no_log_is_never_called_fine(
+    specops: Command, data: bytes | None, said: str
+) -> None:
+    specops.write("hosts: {}\n")
+    path = specops.folder / "thing"
+    path.mkdir() if data is None else path.write_bytes(data)
+    ran = specops("diagnose", "./thing")
+    assert ran.code == 2
+    assert said in ran.err
+    assert len(ran.err.strip().splitlines()) == 1
+    assert not ran.out
 
 
 def test_bad_questions_are_one_line(specops: Command) -> None:
