@@ -7,6 +7,7 @@ action at all.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -75,6 +76,29 @@ class Action:
 def key_name(key: str) -> str:
     """A Textual key name as printed on the key."""
     return _NAMES.get(key, key.upper() if key[0] == "f" and key[1:].isdigit() else key)
+
+
+_SIGNS = {sign: name for name, sign in _NAMES.items() if len(sign) == 1 and sign.isascii()}
+"""Characters that are keys by another name: one may be given as either."""
+
+
+def _is_key(key: str) -> bool:
+    """Whether a terminal can ever give a key of that name."""
+    from textual.keys import Keys  # noqa: PLC0415 - only where keys are remapped
+
+    *with_it, last = key.split("+") if len(key) > 1 else [key]
+    if not set(with_it) <= {"ctrl", "shift", "alt", "super", "meta", "hyper"}:
+        return False
+    if len(last) == 1:
+        return last.isprintable()
+    known = {one.value for one in Keys} | {action_key for a in TABLE for action_key in a.keys}
+    if {last, key} & (known | set(_NAMES)):
+        return True
+    try:
+        unicodedata.lookup(last.replace("_", " "))  # dollar_sign, as Textual calls it
+    except KeyError:
+        return False
+    return True
 
 
 _ON_SERVER = ("fleet", "host", "server", "log")
@@ -237,7 +261,13 @@ class KeyMap:
                 mistakes.add(ConfigError(f"no action '{name}'", place=f"keys.{name}", hint=hint))
                 continue
             at = next(i for i, action in enumerate(table) if action.id == name)
-            parsed = tuple(key.strip() for key in keys.split(",") if key.strip())
+            parsed = tuple(_SIGNS.get(key.strip(), key.strip()) for key in keys.split(",")
+                           if key.strip())  # fmt: skip
+            for key in parsed:
+                if not _is_key(key):
+                    hint = "a character, or a name such as f2, space or ctrl+x"
+                    place = f"keys.{name}"
+                    mistakes.add(ConfigError(f"'{key}' is not a key", place=place, hint=hint))
             table[at] = replace(table[at], keys=parsed)
         if replay:
             taken = {key for action in REPLAY for key in action.keys}
@@ -245,7 +275,7 @@ class KeyMap:
             table.extend(REPLAY)
         removed = tuple(
             a for a in table
-            if (a.dangerous and (read_only or replay)) or (a.id == "shell" and replay)
+            if (a.dangerous or a.id == "shell") and (read_only or replay)
         )  # fmt: skip
         made = cls(tuple(a for a in table if a not in removed), removed)
         for (key, one, other), scope in made.clashes().items():
@@ -332,9 +362,10 @@ def document() -> str:
         "Generated from `console/keys.py` by `make docs`. Lower case looks, upper case changes a"
         " host (`G`, `E` and `N` only move). Enter is never yes: `y` confirms a plan, Esc and"
         " Enter leave it."
-        " With `--read-only` the actions marked ● do not exist; their keys say so.",
+        " With `--read-only` the actions marked ● and the shell do not exist; their keys say so.",
         "",
-        "`hosts.yaml` remaps by id: `keys: {relaunch: X, follow: \"f,space\"}`.",
+        "`hosts.yaml` remaps by id: `keys: {relaunch: X, follow: \"f,f2\"}`. A key is a"
+        " character or a name (`f2`, `space`, `ctrl+x`).",
     ]  # fmt: skip
     for scope in SCOPES:
         out += ["", f"## {scope}", "", "| key | id | does | command |", "|---|---|---|---|"]

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--read-only", is_flag=True, help="Nothing can be changed: no keys, no verbs for it.")
+@click.option(
+    "--read-only",
+    is_flag=True,
+    help="Change nothing on a host, put no load on it: no keys for it, no shell.",
+)
 @click.option(
     "--replay", type=click.Path(path_type=Path), metavar="FILE", help="Play a recording back."
 )

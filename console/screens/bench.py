@@ -227,6 +227,8 @@ class BenchScreen(TablePlace[Bench]):
                 Choose("a measurement is running", options),
                 lambda name: app.benching.stop(*here) if name == "end it" else None,
             )
+        elif app.read_only:
+            app.say("bench: this console is read-only, and measuring is load on a server", "warn")
         elif app.actions is None:
             app.say("not connected yet; a moment", "warn", over=lambda: app.actions is not None)
         elif state is None or not self._serves(*here):

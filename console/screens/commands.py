@@ -70,7 +70,7 @@ class CommandLine:
             self._app.places.leave()
         elif word == "specops" and rest:
             self.run(shlex.join(rest))
-        elif word in CHANGES_FILES and self._app.read_only and "--dry-run" not in rest:
+        elif self._app.read_only and _changes(word, rest):
             self._app.say(f"{word}: this console is read-only", "warn")
         elif word in OWN_WORDS:
             self._own(word, rest)
@@ -188,6 +188,12 @@ class CommandLine:
             reading.show(title, rows)
         else:
             app.push_screen(Reading(title, rows, unasked=True))
+
+
+def _changes(word: str, rest: list[str]) -> bool:
+    """Whether a command that has no plan in the console changes a host or hosts.yaml."""
+    purges = word == "doctor" and any(part.startswith("--purge") for part in rest)
+    return (word in CHANGES_FILES or purges) and "--dry-run" not in rest
 
 
 def _near(word: str) -> str:

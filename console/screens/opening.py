@@ -139,7 +139,7 @@ class Beginning:
         app.set_interval(REDRAW_S, GARBAGE.collect)
         if app.config.note:
             app.say(app.config.note, "warn")
-        if app.first_run:
+        if app.first_run and not app.read_only:
             app.places.wizard()
         self._over = True
         app.run_worker(self._go_on(prepared.opener), group="open")

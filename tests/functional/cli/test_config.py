@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from pathlib import Path
 
@@ -104,6 +105,9 @@ def test_a_broken_preset_does_not_hide_a_mistake_of_hosts_yaml(specops: Command)
         ("keys:\n  quit: Q\n  frob: x", 3, ("keys.frob: no action 'frob'",)),
         ("keys:\n  quit: l", 2, ("keys.quit: key l is both", "another key")),
         ("keys: {relanch: X}", 1, ("did you mean 'relaunch'?",)),
+        ('keys: {relaunch: "notakey"}', 1, ("keys.relaunch: 'notakey' is not a key", "such as f2")),
+        ('keys: {relaunch: "X,ctrl+shfit"}', 1, ("'ctrl+shfit' is not a key",)),
+        ('keys: {follow: "f,/"}', 1, ("key / is both",)),
     ],
 )
 def test_what_the_console_would_refuse_is_refused_with_its_line(
@@ -115,6 +119,22 @@ def test_what_the_console_would_refuse_is_refused_with_its_line(
     assert f"hosts.yaml:{line}:" in ran.err
     for part in parts:
         assert part in ran.err
+
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = [
+    found
+    for file in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    for found in re.findall(r"`(keys: \{[^`]*\}|notify: \{[^`]*\})`", file.read_text())
+]
+
+
+@pytest.mark.parametrize("example", [*EXAMPLES, "keys: {relaunch: '$', copy: 'percent_sign,f4'}"])
+def test_examples_of_the_documents_are_taken(example: str, specops: Command) -> None:
+    assert any("follow" in one for one in EXAMPLES), "the one of docs/keys.md is among them"
+    specops.write(f"{example}\nhosts:\n  here: {{transport: local}}\n")
+    ran = specops("config", "validate")
+    assert ran.code == 0, ran.err
 
 
 def test_themes_and_keys_that_the_console_takes_are_good(specops: Command) -> None:

@@ -217,7 +217,28 @@ def test_a_recording_has_no_shell_on_its_hosts() -> None:
     keys = KeyMap.make(replay=True)
     assert not keys.has("shell")
     assert keys.lacking("fleet", "exclamation_mark") is not None
-    assert KeyMap.make(read_only=True).has("shell")
+
+
+def test_a_read_only_console_has_no_shell_on_a_host() -> None:
+    keys = KeyMap.make(read_only=True)
+    assert not keys.has("shell")
+    assert keys.lacking("fleet", "exclamation_mark") is not None
+    assert KeyMap.make().has("shell")
+
+
+async def test_a_read_only_console_puts_no_load_on_a_server() -> None:
+    app, _, actions = fake.app(read_only=True)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        for line in ("bench k26", "bench k26 --concurrency 8"):
+            app.lines.given(line)
+            await pilot.pause()
+            await pilot.press("b")
+            await wait_for(pilot, lambda: "read-only, and measuring" in text(app), line)
+            app.notices.all.clear()
+            await pilot.press("y")
+            await pilot.pause()
+    assert actions.benched == []
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -258,6 +279,7 @@ LINES = {
     "kill-zombies": "ct129 --yes", "reset-gpu": "ct129 0 --yes", "launch": "k26 --yes",
     "stop": "k26 --yes", "relaunch": "k26 --preset eagle3-tree --yes", "resume": "kz-1 --yes",
     "undo": "kz-1 --yes", "adopt": "ct129 4711 --yes", "hosts": "", "q": None,
+    "doctor": "--purge ct129 --yes",
 }  # fmt: skip
 """What to type after a word for it to do its worst; the others only look. ``q`` leaves."""
 
