@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import time
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from console.cli.common import Cli, ask, common, confirm, connected, connected_all, run_async
+from console.cli.memory import Memory, latest_of, listed, own, remember
 from console.cli.output import duration, paint, print_json, say, table, warn
 from console.cli.report import report
 from console.errors import HostError, Refused, UsageError, worst
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from console.actions.journal import PlanRecord
-    from console.cli.common import Answer
     from console.config import Config
     from console.model import Host, Plan, Run, StepResult
     from console.remote import Remote
@@ -26,18 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["report", "resume", "runs", "undo"]
 
 SHOWN = 20
-UNFINISHED = ("interrupted", "failed")
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What one host remembers: runs and plans, newest first; ``alive`` are runs still there."""
-
-    runs: tuple[Run, ...]
-    plans: tuple[PlanRecord, ...]
-    alive: frozenset[str]
-    remains: frozenset[str] = frozenset()
-    """Runs whose launcher has died while others of their processes live on."""
 
 
 @click.command()
@@ -47,18 +34,18 @@ class Memory:
 def runs(cli: Cli, names: tuple[str, ...], last: int) -> int:
     """Launches that the hosts remember, and plans that were not finished."""
     config = cli.config()
-    answers = run_async(ask(config, cli.select(config, names), _remember))
+    answers = run_async(ask(config, cli.select(config, names), remember))
     hosts: list[dict[str, Any]] = []
-    latest = _latest(answers)
+    latest = latest_of(answers)
     for answer in answers:
-        memory = answer.value and _own(answer.host.name, answer.value, latest)
+        memory = answer.value and own(answer.host.name, answer.value, latest)
         hosts.append(
             {
                 "name": answer.host.name,
                 "state": answer.state.value,
                 "error": str(answer.error) if answer.error else None,
                 "runs": [_run_to_json(r, memory) for r in memory.runs[:last]] if memory else [],
-                "plans": [_plan_to_json(p) for p in memory.plans[:last]] if memory else [],
+                "plans": [_plan_to_json(p, memory) for p in listed(memory, last)] if memory else [],
             }
         )
         if not cli.json:
@@ -66,40 +53,6 @@ def runs(cli: Cli, names: tuple[str, ...], last: int) -> int:
     if cli.json:
         print_json({"hosts": hosts})
     return worst([3 for answer in answers if answer.error])
-
-
-def _latest(answers: Sequence[Answer[Memory]]) -> dict[str, tuple[str, PlanRecord]]:
-    """Each plan's fullest journal and the host that is to tell it: its own, where that knows it."""
-    found: dict[str, tuple[str, PlanRecord]] = {}
-    for answer in answers:
-        for record in answer.value.plans if answer.value is not None else ():
-            name, known = found.get(record.plan.id, (answer.host.name, record))
-            if answer.host.name == record.plan.host:
-                name = answer.host.name
-            fuller = record if record.entries > known.entries else known
-            found[record.plan.id] = (name, fuller)
-    return found
-
-
-def _own(name: str, memory: Memory, latest: Mapping[str, tuple[str, PlanRecord]]) -> Memory:
-    """Without the plans of which it has only a copy that another host's journal is ahead of."""
-    told = (latest[record.plan.id] for record in memory.plans)
-    return replace(memory, plans=tuple(record for teller, record in told if teller == name))
-
-
-async def _remember(remote: Remote) -> Memory:
-    from console.actions.journal import plan_records
-
-    snapshot = await remote.snapshot()
-    known = tuple(await remote.runs())
-    living = {p.id for p in snapshot.processes if p.state not in ("Z", "X")}
-    carried = {p.run_id for p in snapshot.processes if p.run_id}
-    alive = frozenset(r.run_id for r in known if r.run_id in carried or r.launcher in living)
-    remains = frozenset(
-        r.run_id for r in known
-        if r.run_id in carried and r.ended_at is not None and r.launcher not in living
-    )  # fmt: skip
-    return Memory(known, tuple(await plan_records(remote)), alive - remains, remains)
 
 
 def _presets(run: Run) -> str:
@@ -149,9 +102,11 @@ def _run_to_json(run: Run, memory: Memory | None) -> dict[str, Any]:
     }
 
 
-def _plan_to_json(record: PlanRecord) -> dict[str, Any]:
+def _plan_to_json(record: PlanRecord, memory: Memory) -> dict[str, Any]:
     from console.text import clean
 
+    left = next((p for p in memory.pending if p.record.plan.id == record.plan.id), None)
+    under_way = left is not None and memory.owner is not None and record.plan.id in memory.owner
     return {
         "plan_id": record.plan.id,
         "action": record.plan.action,
@@ -162,6 +117,8 @@ def _plan_to_json(record: PlanRecord) -> dict[str, Any]:
         "steps": len(record.plan.steps),
         "done": sorted(record.done),
         "in_doubt": record.in_doubt,
+        "under_way": under_way,
+        "ways": list(left.ways) if left is not None and not under_way else [],
     }
 
 
@@ -192,14 +149,15 @@ def _say_host(name: str, memory: Memory | None, error: object, last: int) -> Non
     ]  # fmt: skip
     for line in table(rows, ["  RUN", "SERVER", "LAUNCHED", "STATE", "START", "PRESETS", "BY"]):
         say(line)
-    newest = {r.plan.server: r.plan.id for r in reversed(memory.plans)}
-    for record in memory.plans[:last]:
-        server = record.plan.server  # an old plan is not offered over a later one
-        if record.outcome in UNFINISHED and (server is None or newest[server] == record.plan.id):
-            what = f"plan {record.plan.id} {record.outcome} after {len(record.done)} of "
-            what += f"{len(record.plan.steps)} steps, {_when(record.started_at)}, {record.by}"
-            say(paint(f"  {clean(what)}", "yellow"))
-            say(f"      specops resume {record.plan.id}   or   specops undo {record.plan.id}")
+    for one in memory.pending:
+        record = one.record
+        under_way = memory.owner is not None and record.plan.id in memory.owner
+        how = "under way" if under_way else record.outcome
+        what = f"plan {record.plan.id} {how} after {len(record.done)} of "
+        what += f"{len(record.plan.steps)} steps, {_when(record.started_at)}, {record.by}"
+        say(paint(f"  {clean(what)}", "yellow"))
+        if not under_way:
+            say(f"      {one.commands}")
 
 
 # ---- resume and undo

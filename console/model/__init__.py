@@ -19,7 +19,7 @@ from console.model.verdicts import (
     ZombieKind,
     first_line,
 )
-from console.model.views import HostView
+from console.model.views import HostView, OpenPlan
 
 SCHEMA = 1
 """Version of every JSON document printed by the command line."""
@@ -39,6 +39,7 @@ __all__ = [
     "HostState",
     "HostView",
     "NodeState",
+    "OpenPlan",
     "Outer",
     "Phase",
     "PhaseSpan",

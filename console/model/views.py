@@ -11,6 +11,22 @@ from console.model.verdicts import Zombie
 
 
 @dataclass(frozen=True, slots=True)
+class OpenPlan:
+    """A plan on a host that has no end: under way, or cut off. ``detail``: where, and what to do.
+
+    ``done`` and ``in_doubt`` are numbers of its steps.
+    """
+
+    id: str
+    action: str
+    server: str | None
+    under_way: bool
+    detail: str
+    done: tuple[int, ...] = ()
+    in_doubt: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HostView:
     """One host as the two faces show it. ``seen_at`` is the operator's clock, seconds since 1970.
 

@@ -6,9 +6,10 @@ server's name, or was launched since, is somebody's later wish, and none of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from console.actions.journal import STARTING, PlanRecord, plan_records
+from console.actions.pending import run_ids, starts
 from console.errors import Refused
 from console.model import Plan, Run, Server
 from console.planning.looking import Looked
@@ -43,16 +44,6 @@ async def refuse_later(remote: Remote, server: Server, record: PlanRecord, looke
     )  # fmt: skip
 
 
-def run_ids(plan: Plan) -> frozenset[str]:
-    """The runs that a plan starts, watches or ends."""
-    found: set[object] = set()
-    for step in plan.steps:
-        run = step.params.get("run")
-        found.add(run.get("run_id") if isinstance(run, Mapping) else None)
-        found.add(step.params.get("run_id"))
-    return frozenset(str(name) for name in found if name)
-
-
 def _family(plan: Plan, others: Iterable[Plan]) -> list[Plan]:
     """A plan and those that were to take it back: what they start again is its own."""
     return [plan, *(other for other in others if other.undoes == plan.id)]
@@ -63,13 +54,10 @@ def _later_run(plan: Plan, server: Server, mine: frozenset[str], looked: Looked)
     found = looked.found
     if found.alive and found.run is not None and found.run.run_id not in mine:
         return found.run
-    starts = {
-        str(step.params["run"]["run_id"])
-        for step in plan.steps
-        if step.kind in STARTING and "run" in step.params
-    }
     of = [run for run in looked.runs if run.server == server.name]
-    began = max((run.launched_at for run in of if run.run_id in starts), default=plan.created_at)
+    began = max(
+        (run.launched_at for run in of if run.run_id in starts(plan)), default=plan.created_at
+    )
     since = [run for run in of if run.run_id not in mine and run.launched_at > began]
     return max(since, key=lambda run: run.launched_at, default=None)
 

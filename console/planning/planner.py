@@ -29,6 +29,7 @@ from console.model import (
     Plan,
     Run,
     Server,
+    StepKind,
 )
 from console.planning.ground import read_unit, survey
 from console.planning.killing import Killing
@@ -302,7 +303,22 @@ class Planner(Killing):
         record = await find(self.remote, plan_id)
         server = self.config.servers.get(record.plan.server or "")
         if server is None or record.plan.action not in ACTIONS:
-            return plan_undo(record)
+            return await self._still_there(plan_undo(record))
         if len(server.nodes) > 1:
             return await self._several(server).undo(record)
         return await plan_undo_serving(self.remote, server, record)
+
+    async def _still_there(self, plan: Plan) -> Plan:
+        """Without the signals to what has ended since."""
+        if not any(step.kind is StepKind.SIGNAL for step in plan.steps):
+            return plan
+        processes = (await self.remote.snapshot(full=True)).processes
+        living = [p for p in processes if p.state not in ("Z", "X")]
+        ids, carried = {p.id for p in living}, {p.run_id for p in living if p.run_id}
+        steps = tuple(
+            step for step in plan.steps
+            if step.kind is not StepKind.SIGNAL or not step.targets
+            or any(t.process in ids or t.run_id in carried for t in step.targets)
+        )  # fmt: skip
+        gone = ("what it started has ended since",) if len(steps) < len(plan.steps) else ()
+        return replace(plan, steps=steps, summary=(*plan.summary, *gone))

@@ -140,6 +140,23 @@ def test_an_old_plan_is_not_offered_over_a_later_one(specops: Command) -> None:
     assert {plan["outcome"] for plan in host["plans"]} == {"interrupted", "ok"}
 
 
+def test_a_plan_without_an_end_is_listed_however_old_it_is(specops: Command) -> None:
+    folder = put_plan(specops, done=1) / "state" / "journals"
+    first = (folder / "relaunch-0a1b2c.jsonl").read_text().splitlines()[0]
+    for number in range(25):
+        text = first.replace("0a1b2c", f"00{number:04}").replace('"one"', f'"s{number}"')
+        later = {**json.loads(text), "time": time.time() + 60 + number}
+        end = {"format": 1, "event": "end", "outcome": "ok"}
+        rows = f"{json.dumps(later)}\n{json.dumps(end)}\n"
+        (folder / f"relaunch-00{number:04}.jsonl").write_text(rows)
+    assert "specops resume relaunch-0a1b2c   or   specops undo" in specops("runs").out
+    (host,) = specops("runs", "--json").json["hosts"]
+    assert len(host["plans"]) == 21
+    assert {p["plan_id"]: p["ways"] for p in host["plans"] if p["ways"]} == {
+        "relaunch-0a1b2c": ["resume", "undo"]
+    }
+
+
 def test_what_was_undone_is_not_offered_again(specops: Command) -> None:
     put_plan(specops, done=1, undo=True)
     assert "specops resume relaunch-0a1b2c" in specops("runs").out
@@ -223,6 +240,17 @@ def test_an_old_plan_leaves_a_later_run_alone(bundled: Command) -> None:
         assert f"specops undo {later.json['plan_id']}" in ran.err
     now = bundled("status", "--json").json["hosts"][0]["servers"][0]
     assert (now["pid"], now["phase"]) == (lives["pid"], "ready")
+    assert "specops resume" not in bundled("runs").out
+    assert bundled("stop", "one", "--yes").code == 0
+    known = bundled.hosts.read_text()
+    bundled.write(known.replace("  one:", "  two:"))  # whose name nobody knows any more
+    plan = bundled("undo", later.json["plan_id"], "--dry-run", "--json")
+    bundled.write(known)
+    assert (plan.code, plan.json["plan"]) == (0, [])
+    assert bundled("launch", "one", "--yes", "--wait").code == 0
+    assert bundled("stop", "one", "--yes").code == 0
+    assert "specops undo" not in bundled("runs").out
+    later = bundled("launch", "one", "--yes", "--wait", "--json")
     assert bundled("undo", later.json["plan_id"], "--yes").code == 0
     again = bundled("undo", later.json["plan_id"], "--yes")
     assert again.code == 2

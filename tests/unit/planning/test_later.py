@@ -9,12 +9,13 @@ import pytest
 
 from console.actions.journal import PlanRecord, find, read_record
 from console.actions.launch import container_step, launch_step, watch_step
+from console.actions.pending import run_ids
 from console.actions.plan import plan_to_journal
 from console.actions.signals import target_of
 from console.errors import Refused, UsageError
 from console.model import Host, Plan, Process, ProcessId, Run, Runner, Server, Snapshot, Step
 from console.model import StepKind as K
-from console.planning.later import refuse_later, run_ids
+from console.planning.later import refuse_later
 from console.planning.looking import Looked
 from console.planning.undoing import plan_undo_serving
 from console.remote import Remote
