@@ -98,10 +98,10 @@ def config_validate(cli: Cli, path: Path | None) -> int:
         if cli.hosts or cli.demo:
             raise UsageError("two files to validate", hint="name one, as FILE or with --hosts")
         cli = replace(cli, hosts=path)
-    from console.config.check import shared_ports
+    from console.config.check import notify_command, shared_ports
 
     found, presets = _checked(cli)
-    warnings = shared_ports(found)
+    warnings = [*shared_ports(found), *notify_command(found)]
     if not found.hosts:
         warnings.append(f"{found.path}: names no host: nothing is managed")
     for text in warnings:

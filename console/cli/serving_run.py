@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from console.actions.codec import decode
+from console.actions.ended import TOLD, outcome_of, run_notify_command
 from console.actions.executor import Executor
 from console.actions.plan import step_to_json
 from console.actions.serving import EngineCheck, Serving
@@ -47,7 +47,7 @@ async def carry_out(
         print_json({**report, "timings": timings(plan, results, seconds, begun)})
     else:
         _say(plan, results, report, seconds)
-    notify(config, report)
+    await notify(config, report)
     return int(report["exit_code"])
 
 
@@ -135,7 +135,7 @@ def summarise(plan: Plan, results: list[StepResult], seconds: float) -> dict[str
     state: ServerState | None = None
     if last and "state" in last.data:
         state = decode(ServerState, last.data["state"], place="state")
-    outcome, code = _outcome(plan, last)
+    outcome, code = outcome_of(plan, last)
     body = document(
         plan.server or "", outcome, plan, _phase(state, outcome), seconds, exit_code=code
     )
@@ -158,23 +158,6 @@ def summarise(plan: Plan, results: list[StepResult], seconds: float) -> dict[str
 
 def _took_stacks(plan: Plan, result: StepResult) -> bool:
     return plan.steps[result.step].kind is StepKind.DUMP and "path" in result.data
-
-
-def _outcome(plan: Plan, last: StepResult | None) -> tuple[str | None, int]:
-    """The word of the contract and the exit code; no word for a start that was not watched."""
-    if last is None:
-        return "stopped", 0
-    kind = plan.steps[last.step].kind
-    if last.outcome in ("ok", "skipped"):
-        if kind is StepKind.WATCH:
-            return last.data.get("outcome"), 0
-        return ("stopped", 0) if plan.action == "stop" else (None, 0)
-    if kind is StepKind.PREFLIGHT:
-        return "refused", 5
-    code = int(last.data.get("exit_code", 4 if last.outcome == "refused" else 6))
-    if last.outcome == "refused":
-        return "refused", code
-    return str(last.data.get("outcome", "failed")), code
 
 
 def _phase(state: ServerState | None, outcome: str | None) -> str | None:
@@ -201,7 +184,7 @@ async def _rollback(
         results = await execute(remotes, config, audit, back, quiet=cli.json)
     except SpecopsError as error:
         return {"outcome": "failed", "detail": str(error)}
-    outcome, _ = _outcome(back, results[-1] if results else None)
+    outcome, _ = outcome_of(back, results[-1] if results else None)
     return {"outcome": outcome, "to_run": last.run_id, "plan_id": back.id}
 
 
@@ -221,10 +204,10 @@ def _say(plan: Plan, results: list[StepResult], report: dict[str, Any], seconds:
         warn(f"plan {plan.id}: specops resume {plan.id}, or specops undo {plan.id}")
 
 
-def notify(config: Config, report: dict[str, Any]) -> None:
+async def notify(config: Config, report: dict[str, Any]) -> None:
     """Bell, OSC 9 and the operator's own command when a start is ready or has failed."""
     outcome = str(report["outcome"])
-    if outcome not in ("ready", "failed", "stalled"):
+    if outcome not in TOLD:
         return
     text = f"{report['server']} {outcome}"
     if sys.stderr.isatty():
@@ -233,11 +216,7 @@ def notify(config: Config, report: dict[str, Any]) -> None:
         if config.notify.osc9:
             sys.stderr.write(f"\x1b]9;{text}\x07")
         sys.stderr.flush()
-    if config.notify.command:
-        try:
-            subprocess.run(
-                [*config.notify.command, str(report["server"]), outcome],
-                check=False, timeout=10, stdin=subprocess.DEVNULL, stdout=sys.stderr,
-            )  # fmt: skip
-        except (OSError, subprocess.TimeoutExpired) as error:
-            warn(f"the notify command failed: {error}")
+    if command := config.notify.command:
+        failed = await run_notify_command(command, str(report["server"]), outcome, sys.stderr)
+        if failed:
+            warn(failed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from console.config import load
@@ -48,6 +49,15 @@ def check_console(config: Config, mistakes: Mistakes) -> None:
 
         with mistakes.kept(), config.at():
             theme(config.theme)
+
+
+def notify_command(config: Config) -> list[str]:
+    """That the operator's own command cannot be found, were it run from here and now."""
+    command = config.notify.command
+    if not command or shutil.which(command[0]):
+        return []
+    place = config.places.get("notify.command", str(config.path))
+    return [f"{place}: notify.command: '{command[0]}' is no program that is found here"]
 
 
 def shared_ports(config: Config) -> list[str]:

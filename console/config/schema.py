@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -290,6 +291,16 @@ def _container(entries: Mapping[str, Node]) -> Runner:
     return Runner("docker", container=name, image=image, options=options)
 
 
+def _command(node: Node) -> tuple[str, ...]:
+    """A command as a list of words, or as one line that is cut as a shell would; none runs it."""
+    if not isinstance(node.raw.value, str):
+        return node.texts()
+    try:
+        return tuple(shlex.split(node.text()))
+    except ValueError as error:
+        node.fail(f"is no command line: {error}", "close the quotes, or give a list of words")
+
+
 def _runner(node: Node) -> Runner:
     if isinstance(node.raw.value, str):
         if node.text() != "process":
@@ -343,4 +354,4 @@ SERVER: Readers = {
 OTHERS = {"host", "hosts", "log"}
 """The keys of a server; the others need more than their own node."""
 
-NOTIFY: Readers = {"bell": Node.boolean, "osc9": Node.boolean, "command": Node.texts}
+NOTIFY: Readers = {"bell": Node.boolean, "osc9": Node.boolean, "command": _command}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from console.errors import HostError, SpecopsError
 from console.keys import BY_ID
-from console.model import Phase, Plan
+from console.model import Phase, Plan, StepResult
 from widgets.bars import duration
 from widgets.words import kind_word, safe, total_memory
 
@@ -201,10 +201,12 @@ class Doing:
         begun = time.monotonic()
         text, role = f"{what}: done", "ok"
         held = self._held(plan)
+        last: StepResult | None = None
         dialog.begun(0)
         try:
             async for result in actions.execute(plan):
                 app.refresh_host(plan.host, quiet=True)  # what a step has changed is seen at once
+                last = result
                 self._under_way[plan.id].step = result.step + 1
                 if dialog.is_attached:
                     dialog.ended(result)
@@ -224,8 +226,22 @@ class Doing:
         app.say(text, role)
         if role == "bad" or plan.action in LAUNCHES:
             app.alert(text)
+        if app.config.notify.command and plan.action in LAUNCHES:
+            told = self._tell(plan, last)
+            app.run_worker(told, group="notify", exit_on_error=False)
         if dialog.is_attached:
             dialog.finished(text, role)
+
+    async def _tell(self, plan: Plan, last: StepResult | None) -> None:
+        """Run the operator's own command for a start that is ready or has failed."""
+        from console.actions import ended  # noqa: PLC0415 - only when something has ended
+
+        outcome, _ = ended.outcome_of(plan, last)
+        if outcome in ended.TOLD:
+            command = self._app.config.notify.command
+            failed = await ended.run_notify_command(command, plan.server or "", outcome)
+            if failed:
+                self._app.say(failed, "warn")
 
     def _spared(self, host: str) -> tuple[str, ...]:
         """Why the zombies on the screen are not in an empty plan."""

@@ -145,6 +145,24 @@ def test_themes_and_keys_that_the_console_takes_are_good(specops: Command) -> No
         assert specops("config", "validate").code == 0, theme
 
 
+@pytest.mark.parametrize(
+    ("command", "code", "told"),
+    [
+        ("sh /x/n.sh", 0, ""), ("[sh, /x/n.sh]", 0, ""),
+        ("nowhere-to-be-found x", 0, "2:3: notify.command: 'nowhere-to-be-found' is no program"),
+        ("sh '/x", 2, "2:12: notify.command: is no command line"),
+    ],
+)  # fmt: skip
+def test_a_notify_command_is_cut_into_words_and_looked_for(
+    command: str, code: int, told: str, specops: Command
+) -> None:
+    specops.write(f"notify:\n  command: {command}\nhosts:\n  here: {{transport: local}}\n")
+    ran = specops("config", "validate")
+    assert ran.code == code
+    assert told in ran.err
+    assert bool(told) is bool(ran.err)
+
+
 def test_two_servers_on_one_port_of_a_host_are_warned_of(specops: Command) -> None:
     hosts = "hosts: {a: {transport: local}, b: {transport: local}}\nservers:\n"
     server = "  {}: {{host: {}, engine: bundled, port: {}, bind: {}}}\n"
