@@ -44,6 +44,10 @@ class SpecopsError(Exception):
         todo = f" ({self.hint})" if self.hint else ""
         return f"{where}{self.message}{todo}"
 
+    def at(self, place: str) -> str:
+        """The line for where ``place`` is shown beside it already."""
+        return str(self).removeprefix(f"{place}: ")
+
 
 class UsageError(SpecopsError):
     """The command line cannot be understood."""

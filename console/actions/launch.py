@@ -271,13 +271,17 @@ def watch_step(server: Server, host: str, run_id: str | None, timeout_s: float |
     )
 
 
+def _counted(count: int, name: str) -> str:
+    return f"{count} {name}{'s' * (count != 1)}"
+
+
 def preflight_step(host: str, command: Sequence[str], findings: Sequence[Finding]) -> Step:
     """The check before anything is touched; own rules have spoken, the engine is asked now."""
     errors = sum(f.severity.value == "error" for f in findings)
     return Step(
         StepKind.PREFLIGHT,
         host,
-        f"preflight: {len(findings)} findings, {errors} errors",
+        f"preflight: {_counted(len(findings), 'finding')}, {_counted(errors, 'error')}",
         argv=tuple(command),
         verify="no error from the rules or from the engine's own argument check",
         timeout_s=25.0,

@@ -145,7 +145,8 @@ def watch_outcome(watched: Watched) -> Outcome:
         return Outcome("ok", "; ".join((ready, *watched.warnings)), data)
     data["exit_code"] = 7 if watched.outcome == "stalled" else 6
     said = state.diagnosis.summary if state.diagnosis else ""
-    detail = "; ".join(part for part in (watched.outcome, watched.detail, said) if part)
+    how = "" if said.startswith(watched.detail) else watched.detail  # it may be told there too
+    detail = "; ".join(part for part in (watched.outcome, how, said) if part)
     return Outcome("failed", clean(detail), data)
 
 

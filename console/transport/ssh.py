@@ -292,6 +292,12 @@ def _explain(host: Host, error: Exception, login: Login) -> HostError:
         return HostError(
             f"{target} cannot be reached from the jump host: {_words(error)}", place=where
         )
+    if isinstance(error, OSError) and error.filename:  # a file of this machine, not the link
+        return HostError(
+            f"{error.filename} cannot be read: {error.strerror}",
+            place=where,
+            hint="correct identity_files of the host, or make the key",
+        )
     if isinstance(error, OSError):
         return HostError(f"{target}: {error.strerror or _words(error)}", place=where)
     return HostError(f"{target}: {_words(error)}", place=where)

@@ -59,7 +59,7 @@ class Member:
                 attempt = 0
                 await self._sample(self.remote)
             except SpecopsError as error:
-                self._show(state_of(error), str(error))
+                self._show(state_of(error), error.at(self.host.name))
             finally:
                 await self._drop()
             pause = BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)]

@@ -143,8 +143,8 @@ async def test_each_failure_has_its_state_and_its_reason(
     world.connects["a"] = fail
     await fleet.start()
     await until(lambda: fleet.views["a"].state is state)
-    assert error.message in fleet.views["a"].error
-    with pytest.raises(HostError):
+    assert fleet.views["a"].error == error.message, "the host is named beside it"
+    with pytest.raises(HostError, match=f"^a: {error.message}"):
         fleet.remote("a")
 
 

@@ -123,3 +123,11 @@ def test_purge_refuses_while_a_launched_server_runs(specops: Command) -> None:
     finally:
         server.kill()
         server.wait()
+
+
+def test_a_key_file_that_is_not_there_is_named(specops: Command) -> None:
+    key = specops.folder / "id_gone"
+    specops.write(f"hosts:\n  far: {{address: 127.0.0.1, port: 1, identity_files: [{key}]}}\n")
+    ran = specops("status", "far")
+    assert ran.code == 3
+    assert f"far: {key} cannot be read: No such file or directory" in ran.err

@@ -295,3 +295,28 @@ def test_what_outlives_its_launcher_is_a_failed_server_to_every_command(bundled:
     assert (run["outcome"], run["cleared"], run["remains"]) == ("failed", "stopped", False)
     assert "SIGKILL" in run["failure"]
     assert "failed, remains stopped" in bundled("runs").out
+
+
+def test_a_flag_that_the_server_refuses_is_told_once(bundled: Command) -> None:
+    text = bundled.hosts.read_text()
+    bundled.write(text.replace("args: {", "args: {no-such-flag: 1, "))
+    assert bundled.hosts.read_text() != text
+    forced = bundled("launch", "one", "--yes", "--wait", "--json", "--skip-preflight")
+    assert forced.code == 6
+    assert forced.json["diagnosis"]["category"] == "args-validation"
+    assert "unrecognized arguments: --no-such-flag" in forced.json["detail"]
+    assert forced.json["detail"].count("exited with code") == 1
+
+
+def test_an_end_without_a_word_is_told_once(bundled: Command) -> None:
+    python = bundled.folder / "python"
+    python.write_text(
+        f'#!/bin/sh\ncase "$*" in *--port*) exit 3 ;; esac\nexec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+    bundled.write(
+        bundled.hosts.read_text().replace("{host: here,", f"{{host: here, python: {python},")
+    )
+    forced = bundled("launch", "one", "--yes", "--wait", "--json", "--skip-preflight")
+    assert forced.code == 6
+    assert forced.json["detail"] == "failed; exited with code 3; its log tells no reason"
