@@ -15,6 +15,8 @@ def phase_lines(view: HostView, server: ServerState, width: int) -> list[Line]:
     """Two columns of phases at 80 cells and more, else one."""
     spans = [span for span in server.phases if span.phase not in _END]
     cells = [_cell(view, server, span) for span in spans]
+    if spans and _failed_in_start(server):
+        cells[-1] = _broken(view, server, spans[-1])
     if server.phase is Phase.READY:
         took = fit(duration(_total(server)), 7, right=True)
         cells.append(line((fit(" ready", 16), "ok"), (took, "plain"),
@@ -50,6 +52,18 @@ def _cell(view: HostView, server: ServerState, span: PhaseSpan) -> Line:
         text = f"{bar(span.done / span.total, 6)} {span.done}/{span.total} {spent}"
         return line(name, (text, "accent"), usual)
     return line(name, (f"running {spent}", "accent"), usual)
+
+
+def _failed_in_start(server: ServerState) -> bool:
+    served = any(span.phase is Phase.READY for span in server.phases)
+    return server.phase is Phase.FAILED and not served
+
+
+def _broken(view: HostView, server: ServerState, span: PhaseSpan) -> Line:
+    """The phase in which a start failed: it neither runs nor is done."""
+    spent = fit("" if span.seconds is None else duration(span.seconds), 7, right=True)
+    usual = _usual(view, server, span.phase)
+    return line((fit(f" {span.phase.value}", 16), "bad"), (spent, "plain"), (" ✖ ", "bad"), usual)
 
 
 def _usual(view: HostView, server: ServerState, phase: Phase) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from console.model import Phase, PhaseSpan
 from console.phases.events import STEP_PHASE, Event, event_of
@@ -96,7 +97,10 @@ class PhaseMachine:
 
     @property
     def spans(self) -> tuple[PhaseSpan, ...]:
-        """Phases in order; steps of one phase that follow each other make one span."""
+        """Phases in order; steps of one phase that follow each other make one span.
+
+        A phase lasts until the next one begins: the log's silence after its last line is its own.
+        """
         spans: list[PhaseSpan] = []
         for step in self.steps:
             if spans and spans[-1].phase is step.phase:
@@ -119,6 +123,9 @@ class PhaseMachine:
                         step.total,
                     )
                 )
+        for at, (one, after) in enumerate(pairwise(spans)):
+            if one.start_s is not None and after.start_s is not None:
+                spans[at] = replace(one, end_s=max(one.start_s, after.start_s))
         return tuple(spans)
 
     @property

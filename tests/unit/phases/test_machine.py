@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,28 @@ def test_progress_of_the_bar_in_hand() -> None:
     )
     assert now(machine, "progress") == (3, 12)
     assert machine.spans[-1].total == 12
+
+
+def test_a_phase_lasts_until_the_next_begins() -> None:
+    lines = [
+        "[2026-11-30 03:19:16] server_args=ServerArgs(model_path='/m')",
+        "[2026-11-30 03:19:24 TP0] Init torch distributed begin.",
+        "[2026-11-30 03:19:25 TP0] Init torch distributed ends. elapsed=1.0 s",
+        "[2026-11-30 03:19:31 TP0] Load weight begin. avail mem=1 GB",
+        "[2026-11-30 03:19:40 TP0] Load weight end. elapsed=9 s, type=LlamaForCausalLM",
+        "[2026-11-30 03:19:46] The server is fired up and ready to roll!",
+    ]
+    spans = fed("\n".join(lines)).spans
+    took = {span.phase: span.seconds for span in spans}
+    assert took[Phase.ARGS] == 8.0
+    assert took[Phase.DIST_INIT] == 7.0
+    assert sum(s or 0.0 for s in took.values()) == 30.0, "no second is in no phase"
+
+
+@pytest.mark.parametrize("path", REAL, ids=lambda p: p.stem)
+def test_the_phases_of_a_real_run_leave_no_gap(path: Path) -> None:
+    spans = fed(path.read_bytes().decode()).spans
+    assert all(a.end_s == b.start_s for a, b in pairwise(spans))
 
 
 def test_0_5_23_loads_the_draft_before_any_pool() -> None:

@@ -484,6 +484,22 @@ def test_a_start_with_its_usual_times_is_whole_in_every_width(width: int) -> Non
     assert "(usual 7:06)" in "\n".join(shown)
 
 
+@pytest.mark.parametrize("end", [None, 9.0])
+def test_the_phase_in_which_a_start_failed_neither_runs_nor_is_done(end: float | None) -> None:
+    view = fake.views()["dflash"]
+    spans = (PhaseSpan(Phase.ARGS, 0.0, 4.0), PhaseSpan(Phase.DIST_INIT, 4.0, end))
+    failed = PhaseSpan(Phase.FAILED, end, None)
+    state = replace(view.servers[0], phase=Phase.FAILED, phases=(*spans, failed))
+    first, second, last = (text_of(row) for row in phase_lines(view, state, 70))
+    assert "✓" in first
+    assert "✖" in second
+    assert "running" not in second
+    assert "✓" not in second
+    assert "failed" in last
+    served = replace(state, phases=(*spans[:1], PhaseSpan(Phase.READY, 4.0, 9.0), failed))
+    assert "✓" in text_of(phase_lines(view, served, 70)[0])
+
+
 def test_no_state_is_told_by_its_colour_alone() -> None:
     """Whatever a host and a server are in: equal words mean equal colours and equal urgency."""
     seen: dict[str, Word] = {}
