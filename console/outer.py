@@ -175,6 +175,10 @@ class Contained(Session):
         found = await super().journals()
         return {name: rows for name, rows in found.items() if _is_for(rows, self.host.name)}
 
+    async def open_journals(self) -> dict[str, list[dict[str, object]]]:
+        """None: with the records of runs, that are inside, nobody could tell what is over."""
+        return {}
+
     def http(self) -> httpx.AsyncBaseTransport:
         """Answers nothing: a port of the hypervisor is not one of the container."""
         from console.transport.http import no_transport  # noqa: PLC0415 - httpx is heavy

@@ -248,6 +248,10 @@ class Remote(Protocol):
         """The journals on the host: plan id to its entries."""
         ...
 
+    async def open_journals(self) -> dict[str, list[dict[str, object]]]:
+        """Those without an end that no later plan has followed: few, and cheap to ask for."""
+        ...
+
     async def lock_owner(self) -> str | None:
         """Who holds the host's lock now, in the words it was taken with; ``None``: nobody."""
         ...

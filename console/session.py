@@ -182,6 +182,11 @@ class Session:
         value: dict[str, list[dict[str, object]]] = await self._call("journals", {})
         return value
 
+    async def open_journals(self) -> dict[str, list[dict[str, object]]]:
+        """The journals without an end."""
+        value: dict[str, list[dict[str, object]]] = await self._call("open_journals", {})
+        return value
+
     async def unit_status(self, unit: str, *, user_unit: bool = False) -> UnitStatus:
         """What systemd says of a unit."""
         row = await self._call("unit_status", {"unit": unit, "user_unit": user_unit})

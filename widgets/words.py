@@ -129,6 +129,8 @@ def server_word(view: HostView, server: ServerState) -> Word:
         return Word("FAILED", "bad", 0)
     if server.lacking:
         return _lacking_word(server.lacking)
+    if view.state is HostState.OK and view.cut_off(server.name):
+        return Word("UNFINISHED", "bad", 0)
     if server.phase is Phase.READY:
         return _ready_word(server)
     if server.phase in _STARTING and server.stalled:
@@ -226,6 +228,8 @@ def why(
         out += zombie_lines(zombie)
     if server is None:
         return out
+    if (cut := view.cut_off(server.name)) is not None:
+        out.append(("UNFINISHED", safe(cut.detail)))
     out += [("NODE", safe(node.words)) for node in server.lacking]
     if server.note:
         out.append(("NOTE", safe(server.note)))

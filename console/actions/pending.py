@@ -1,4 +1,4 @@
-"""Which plans without a good end are still somebody's business, and what would be accepted. Pure.
+"""Which plans without a good end are still somebody's business, and what would be accepted.
 
 A plan that was followed by another, or whose own run has ended, is over: resuming or taking it
 back is refused then, or would do nothing.
@@ -6,11 +6,14 @@ back is refused then, or would do nothing.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from console.actions.journal import STARTING, PlanRecord, Unfinished
-from console.model import OpenPlan, Plan, Run, StepKind
+from console.actions.journal import STARTING, PlanRecord, Unfinished, read_record
+from console.errors import ActionFailed
+from console.model import OpenPlan, Plan, Process, Run, StepKind
+from console.remote import Remote
 
 UNFINISHED = ("interrupted", "failed")
 SERVING = frozenset({"launch", "relaunch", "stop"})
@@ -95,6 +98,29 @@ def open_plan(one: Pending, owner: str | None) -> OpenPlan:
         tuple(sorted(record.done)),
         record.in_doubt,
     )
+
+
+async def open_plans(
+    remote: Remote, runs: Sequence[Run], processes: Iterable[Process]
+) -> tuple[OpenPlan, ...]:
+    """The plans of a host that were cut off and leave something undone.
+
+    Raises:
+        HostError: the link is lost.
+    """
+    records = []
+    for entries in (await remote.open_journals()).values():
+        with contextlib.suppress(ActionFailed):
+            records.append(read_record(entries))
+    own = [record for record in records if record.plan.host == remote.host.name]
+    if not own:
+        return ()
+    living = [p for p in processes if p.state not in ("Z", "X")]
+    ids, carried = {p.id for p in living}, {p.run_id for p in living}
+    alive = {run.run_id for run in runs if run.run_id in carried or run.launcher in ids}
+    left = [one for one in pending(own, runs, alive) if one.urgent]
+    owner = await remote.lock_owner() if left else None
+    return tuple(open_plan(one, owner) for one in left)
 
 
 def _place(plan: Plan) -> tuple[str | None, str]:

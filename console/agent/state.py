@@ -68,19 +68,72 @@ def runs(_call: Call) -> list[dict[str, Any]]:
 
 def journals(_call: Call) -> dict[str, list[Any]]:
     """The verb: plan id to its entries; a line cut off by a crash is left out."""
-    found: dict[str, list[Any]] = {}
+    return {name[: -len(".jsonl")]: _entries(name) for name in names("journals", ".jsonl")}
+
+
+def _entries(name: str) -> list[Any]:
+    entries = []
+    for line in machine.read(os.path.join(folder("journals"), name), 16 << 20).splitlines():
+        try:
+            entry = json.loads(line.decode("utf-8"))
+        except ValueError:
+            continue
+        if isinstance(entry, dict):
+            entry.pop("format", None)
+            entries.append(entry)
+    return entries
+
+
+_LOOKING = ("preflight", "watch")
+"""Kinds of steps that change nothing."""
+_judged: dict[str, tuple[tuple[int, int], tuple[float, str, bool, bool]]] = {}
+"""Of each journal its time and length when it was read, and what ``_judge`` said."""
+
+
+def open_journals(_call: Call) -> dict[str, list[Any]]:
+    """The verb: the journals without an end that no later plan of the same server has followed.
+
+    Asked again and again, so a journal is read only when it has changed.
+    """
+    rows = []
     for name in names("journals", ".jsonl"):
-        entries = []
-        for line in machine.read(os.path.join(folder("journals"), name), 16 << 20).splitlines():
-            try:
-                entry = json.loads(line.decode("utf-8"))
-            except ValueError:
-                continue
-            if isinstance(entry, dict):
-                entry.pop("format", None)
-                entries.append(entry)
-        found[name[: -len(".jsonl")]] = entries
+        try:
+            seen = os.stat(os.path.join(folder("journals"), name))
+            key = (seen.st_mtime_ns, seen.st_size)
+            if name not in _judged or _judged[name][0] != key:
+                _judged[name] = (key, _judge(_entries(name)))
+        except OSError:  # taken away just now
+            continue
+        rows.append((*_judged[name][1], name))
+    found: dict[str, list[Any]] = {}
+    taken = set()
+    for _at, place, is_open, touched, name in sorted(rows, reverse=True):
+        if is_open and place not in taken:
+            found[name[: -len(".jsonl")]] = _entries(name)
+        if is_open or touched:
+            taken.add(place)
     return found
+
+
+def _judge(entries: list[Any]) -> tuple[float, str, bool, bool]:
+    """When a plan began, what it is about, whether it has no end, whether it changed anything."""
+    first = entries[0] if entries else {}
+    plan = first.get("plan")
+    at = first.get("time")
+    if not isinstance(plan, dict) or not isinstance(at, (int, float)):
+        return 0.0, "", False, False
+    server = plan.get("server")
+    place = "server {}".format(server) if server else "action {}".format(plan.get("action"))
+    is_open, touched, kinds = True, False, {}
+    for entry in entries:
+        event = entry.get("event")
+        if event in ("plan", "end"):
+            is_open = event == "plan"
+        elif event == "intent":
+            kinds[str(entry.get("step"))] = entry.get("kind")
+        elif event == "result" and entry.get("outcome") == "ok":
+            touched = touched or kinds.get(str(entry.get("step"))) not in _LOOKING
+    return float(at), place, is_open, touched
 
 
 def lock_owner(_call: Call) -> str | None:
@@ -102,4 +155,9 @@ def lock_owner(_call: Call) -> str | None:
     return None
 
 
-VERBS: Verbs = {"runs": runs, "journals": journals, "lock_owner": lock_owner}
+VERBS: Verbs = {
+    "runs": runs,
+    "journals": journals,
+    "open_journals": open_journals,
+    "lock_owner": lock_owner,
+}

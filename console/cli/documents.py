@@ -43,6 +43,18 @@ def status_host(view: HostView, now: float) -> dict[str, Any]:
             for p in unlisted(view)
         ],
         "zombies": [zombie_to_json(zombie) for zombie in view.zombies],
+        "unfinished": [
+            {
+                "plan_id": plan.id,
+                "action": plan.action,
+                "server": plan.server,
+                "under_way": plan.under_way,
+                "done": list(plan.done),
+                "in_doubt": plan.in_doubt,
+                "detail": clean(plan.detail),
+            }
+            for plan in view.unfinished
+        ],
     }
 
 
@@ -51,7 +63,7 @@ def lost_host(name: str, state: HostState, error: str) -> dict[str, Any]:
     return {
         "name": name, "state": state.value, "error": error, "through": None, "age_s": None,
         "gpus": [], "gpu_error": None, "cpu": None, "servers": [], "unlisted": [],
-        "zombies": [],
+        "zombies": [], "unfinished": [],
     }  # fmt: skip
 
 

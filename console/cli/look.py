@@ -36,10 +36,10 @@ BAR = 20
 @click.argument("names", nargs=-1, metavar="[HOST…]")
 @common()
 def status(cli: Cli, names: tuple[str, ...]) -> int:
-    """GPUs, servers and zombies of each host.
+    """GPUs, servers, unfinished plans and zombies of each host.
 
-    Exit status 1 when a server has failed, there are zombies, or a device's driver asks for
-    something; 3 when a host is lost.
+    Exit status 1 when a server has failed, a plan was cut off, there are zombies, or a device's
+    driver asks for something; 3 when a host is lost.
     """
     from console.cli.documents import any_zombie, asks, lost_host, status_host
     from console.watch.observe import Depth
@@ -61,6 +61,7 @@ def status(cli: Cli, names: tuple[str, ...]) -> int:
             _say_host(answer)
     views = [a.value for a in answers if a.value is not None]
     bad = any(s.phase.value == "failed" or s.lacking for v in views for s in v.servers)
+    bad = bad or any(not plan.under_way for view in views for plan in view.unfinished)
     found = any_zombie(views) or bad or any(asks(view) for view in views)
     return worst([3 for a in answers if _is_lost(a)] + [int(found)])
 
@@ -174,6 +175,7 @@ def _say_host(answer: Answer[HostView]) -> None:
         say(f"  CPU    {bar} {memory}  {cpu.cores} cores")
     if not view.error:
         _say_servers(view.servers)
+        _say_unfinished(view)
         _say_unlisted(view)
         _say_zombies(view.zombies, evidence=False)
 
@@ -227,6 +229,14 @@ def _say_servers(states: tuple[ServerState, ...]) -> None:
             say(paint(fit(f"  {state.name}: {state.note}", width()), "yellow"))
         if state.diagnosis is not None:
             say(paint(fit(f"  {state.name}: {state.diagnosis.summary}", width()), "red"))
+
+
+def _say_unfinished(view: HostView) -> None:
+    from console.text import clean
+
+    for plan in view.unfinished:  # whole: it ends with what to do
+        about = f"{plan.server}: " if plan.server else ""
+        say(paint(f"  {clean(about + plan.detail)}", "yellow" if plan.under_way else "red"))
 
 
 def _say_unlisted(view: HostView) -> None:

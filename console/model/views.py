@@ -44,6 +44,13 @@ class HostView:
     runs: tuple[Run, ...] = ()
     unlisted: tuple[int, ...] = ()
     """Pids of the launchers that run here and are no server of hosts.yaml."""
+    unfinished: tuple[OpenPlan, ...] = ()
+    """Plans that were cut off after they had changed something, with more left to do."""
+
+    def cut_off(self, server: str) -> OpenPlan | None:
+        """The plan of a server that nobody is at work on any more."""
+        mine = (one for one in self.unfinished if one.server == server and not one.under_way)
+        return next(mine, None)
 
     @property
     def told(self) -> tuple[object, ...]:

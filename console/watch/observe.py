@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import IntEnum
 
-from console.model import HostState, HostView, Run, Server, Snapshot
+from console.actions.pending import open_plans
+from console.model import HostState, HostView, OpenPlan, Run, Server, Snapshot
 from console.remote import Remote
 from console.watch import probe
 from console.watch.attribution import unlisted
@@ -46,6 +47,7 @@ class Observer:
         for name, eye in self.eyes.items():
             eye.tokens = kept.tokens.get(name)
         self.runs: tuple[Run, ...] = ()
+        self.unfinished: tuple[OpenPlan, ...] = ()
         self._client = probe.open_client(remote.http())
         self._earlier: list[Snapshot] = []
         self._at: dict[str, float] = {}
@@ -69,6 +71,7 @@ class Observer:
             return self._view(HostState.NO_AGENT, snapshot, error=self.remote.degraded)
         if self._due("runs", 0.0 if quick or self._new_run(snapshot) else RUNS_EVERY_S):
             self.runs = tuple(await self.remote.runs())
+            self.unfinished = await open_plans(self.remote, self.runs, snapshot.processes)
         self.stillness.feed(snapshot)
         looks = (
             eye.look(
@@ -94,7 +97,11 @@ class Observer:
             policy=self.policy(),
         )
         view = replace(
-            self._view(HostState.OK, snapshot), servers=states, zombies=zombies, runs=self.runs
+            self._view(HostState.OK, snapshot),
+            servers=states,
+            zombies=zombies,
+            runs=self.runs,
+            unfinished=self.unfinished,
         )
         return replace(view, unlisted=tuple(process.id.pid for process in unlisted(view)))
 

@@ -102,12 +102,20 @@ def test_a_console_killed_in_a_relaunch(serving: Command, case: tuple[int, str, 
     assert f"specops resume {plan}" in told["unfinished"]["detail"]
     if not signalled:
         assert state(serving)["pid"] == before["pid"]
+    status = serving("status", "--json")
+    (host,) = status.json["hosts"]
+    left = KINDS.index("drain") < step < LAUNCH  # it is cut off in the middle of its changes
+    if left:
+        assert [(p["plan_id"], p["under_way"]) for p in host["unfinished"]] == [(plan, False)]
+        assert status.code == 1
+        assert f"specops resume {plan}" in serving("status").out
 
     ran = serving(way, plan, "--yes")
     assert ran.code == 0, ran.out + ran.err
     told = watched(serving)
     assert told["outcome"] == "ready"
     assert told["unfinished"] is None
+    assert serving("status", "--json").json["hosts"][0]["unfinished"] == []
     after = state(serving)
     assert complete(after["port"]) > 0
     assert after["preset"] == ("eagle3-3step" if way == "resume" else "eagle3-1step")

@@ -137,6 +137,9 @@ class LocalHost:
             for path in self.state.glob("*.jsonl")
         }
 
+    async def open_journals(self) -> dict[str, list[dict[str, object]]]:
+        return await self.journals()
+
     async def lock_owner(self) -> str | None:
         return self.owner
 

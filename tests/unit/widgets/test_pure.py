@@ -22,11 +22,14 @@ from console.model import (
     Host,
     HostState,
     HostView,
+    OpenPlan,
     Phase,
     PhaseSpan,
     Plan,
     Process,
     ProcessId,
+    Server,
+    ServerState,
     Snapshot,
     Step,
     StepKind,
@@ -531,3 +534,18 @@ def test_values_that_are_too_old_say_so_without_colour() -> None:
     assert shown(HostState.UNREACHABLE, 3_900.0) == "1h05 ago"
     assert shown(HostState.UNREACHABLE, 43_200.0) == "12h ago!"
     assert "SEEN" in [column.title for column in fleet.columns(80, wide=False)]
+
+
+def test_a_plan_that_was_cut_off_needs_the_operator_with_its_command() -> None:
+    at = "plan relaunch-1 was interrupted in step 3: specops resume relaunch-1 finishes it"
+    plan = OpenPlan("relaunch-1", "relaunch", "k26", under_way=False, detail=at)
+    view = fake.views()["dflash"]
+    down = ServerState("k26", Phase.STOPPED, Health.NONE)
+    view = replace(view, servers=(down,), zombies=(), unlisted=(), unfinished=(plan,))
+    assert server_word(view, down) == Word("UNFINISHED", "bad", 0)
+    assert ("UNFINISHED", at) in why(view, down, 0.0)
+    known = {"k26": Server("k26", "dflash")}
+    found = fleet.fleet_rows({"dflash": view}, known, fake.NOW)
+    assert "1 needs you" in fleet.headline({"dflash": view}, found)
+    busy = replace(view, unfinished=(replace(plan, under_way=True),))
+    assert server_word(busy, down).text == "stopped", "a console is at it"
