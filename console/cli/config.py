@@ -98,10 +98,10 @@ def config_validate(cli: Cli, path: Path | None) -> int:
         if cli.hosts or cli.demo:
             raise UsageError("two files to validate", hint="name one, as FILE or with --hosts")
         cli = replace(cli, hosts=path)
-    from console.config.check import notify_command, shared_ports
+    from console.config.check import notify_command, plain_secrets, shared_ports
 
     found, presets = _checked(cli)
-    warnings = [*shared_ports(found), *notify_command(found)]
+    warnings = [*shared_ports(found), *notify_command(found), *plain_secrets(found)]
     if not found.hosts:
         warnings.append(f"{found.path}: names no host: nothing is managed")
     for text in warnings:
@@ -125,7 +125,7 @@ def _checked(cli: Cli) -> tuple[Config, Presets]:
     Raises:
         ConfigError: all that is wrong with them.
     """
-    from console.config.check import check_console, check_presets
+    from console.config.check import check_console, check_presets, check_secrets
 
     mistakes = Mistakes()
     found = cli.config(mistakes=mistakes)
@@ -133,6 +133,7 @@ def _checked(cli: Cli) -> tuple[Config, Presets]:
     for error in presets.broken.values():
         mistakes.add(error)
     check_presets(found, presets, mistakes)
+    check_secrets(found, presets, mistakes)
     check_console(found, mistakes)
     mistakes.tell()
     return found, presets

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 from console.config import load
 from console.config.presets import Presets
 from console.config.schema import Config
-from console.errors import Mistakes, UsageError
+from console.errors import ConfigError, Mistakes, UsageError
+from console.text import is_secret_name, mask
 
 ANY = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
@@ -49,6 +51,56 @@ def check_console(config: Config, mistakes: Mistakes) -> None:
 
         with mistakes.kept(), config.at():
             theme(config.theme)
+
+
+def check_secrets(config: Config, presets: Presets, mistakes: Mistakes) -> None:
+    """Keep as mistakes the variables with a secret in plain text: a launch would refuse them."""
+    for server in config.servers.values():
+        for name, value in server.env.items():
+            if _is_plain_secret(name, value):
+                with mistakes.kept(), config.at("servers", server.name, "env", name):
+                    raise UsageError("a secret in plain text", hint=_by_reference(name))
+    for preset in presets:
+        for name, given in preset.env.items():
+            if _is_plain_secret(name, given):
+                what = f"env.{name}: a secret in plain text"
+                mistakes.add(ConfigError(what, place=preset.origin, hint=_by_reference(name)))
+
+
+def plain_secrets(config: Config) -> list[str]:
+    """Flags with a secret in plain text, and values that look like one: all may be read in ps."""
+    out = []
+    for server in config.servers.values():
+        options = {"options": server.runner.options}
+        for part, values in (("args", server.args), ("env", server.env), ("runner", options)):
+            for name, value in values.items():
+                plain, hint = _is_plain_secret(name, value), _by_reference(name)
+                if plain and part == "args":
+                    what = "a secret in plain text, which ps shows"
+                elif _looks_secret(value) and not plain:  # of env that was a mistake
+                    what, hint = "looks like it holds a credential", "secret:NAME keeps one out"
+                else:
+                    continue
+                where = f"servers.{server.name}.{part}.{name}"
+                keys = (where, f"servers.{server.name}.{part}")
+                place = next((config.places[key] for key in keys if key in config.places), "")
+                out.append(f"{place or config.path}: {where}: {what} ({hint})")
+    return out
+
+
+def _is_plain_secret(name: str, value: object) -> bool:
+    plain = isinstance(value, str | int) and not isinstance(value, bool)
+    return is_secret_name(name) and plain and not str(value).startswith("secret:") and value != ""
+
+
+def _looks_secret(value: object) -> bool:
+    parts = value if isinstance(value, list | tuple) else [value]
+    return any(mask(str(part)) != str(part) for part in parts)
+
+
+def _by_reference(name: str) -> str:
+    key = re.sub(r"\W", "_", name).upper()
+    return f"write secret:{key} and keep the value in your own environment"
 
 
 def notify_command(config: Config) -> list[str]:

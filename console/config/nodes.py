@@ -126,6 +126,8 @@ class Node:
     def texts(self) -> tuple[str, ...]:
         """A string or a list of strings."""
         if isinstance(self.raw, yaml.ScalarNode):
+            if not isinstance(self.scalar(), str | None):
+                self.fail(f"expected text or a list of it, found {self._kind()}", "quote it")
             return (self.text(),)
         return tuple(item.text() for item in self.items())
 

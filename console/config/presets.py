@@ -16,7 +16,7 @@ from typing import Any, Literal, cast
 
 from console.config.nodes import Node, nearest, parse
 from console.config.paths import config_dir
-from console.config.schema import NAME, check_env_name, read_flags
+from console.config.schema import NAME, NAME_RULE, check_env_name, read_flags
 from console.config.whole import write_atomically
 from console.errors import ConfigError, Mistakes, UsageError
 from console.model import Preset
@@ -85,8 +85,7 @@ class Presets:
             UsageError: the name is not one.
         """
         if preset.kind not in KINDS or not NAME.fullmatch(preset.name):
-            hint = "letters, digits, '.', '_' and '-'"
-            raise UsageError(f"'{preset.name}' is not a preset name", hint=hint)
+            raise UsageError(f"'{preset.name}' is not a preset name", hint=NAME_RULE)
         path = self.folder / preset.kind / f"{preset.name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, dump(preset))

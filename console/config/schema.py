@@ -16,6 +16,7 @@ from console.errors import ConfigError, Mistakes, UsageError
 from console.model import Host, Outer, Runner, Server, Via
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+NAME_RULE = "a letter or digit first, then letters, digits, '.', '_' and '-', 63 at most"
 HOSTNAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252})")
 """Names only: what OpenSSH 9.6 accepts, so that no ProxyCommand ever sees a shell character."""
 USER = re.compile(r"[a-z_][a-z0-9_.-]{0,31}\$?")
@@ -121,7 +122,8 @@ def read_config(root: Node) -> Config:
 def _named(node: Node) -> dict[str, Node]:
     def named(entry: Node) -> Node:
         if not NAME.fullmatch(entry.trail[-1]):
-            entry.fail("a name is letters, digits, '.', '_' and '-'")
+            with entry.kept():  # what is wrong within it is told as well
+                entry.fail("is not a name", NAME_RULE)
         return entry
 
     return node.table(named)
@@ -223,9 +225,11 @@ def _where(node: Node, given: Mapping[str, Node], hosts: Mapping[str, Node]) -> 
     where = given["hosts"].texts() if "hosts" in given else ()
     if "host" not in given and not where:
         node.fail("names no host", "host: NAME")
+    if {"host", "hosts"} <= given.keys():
+        given["hosts"].fail("stands beside host", "leave host out: node 0 is the first of hosts")
+    if len(set(where)) < len(where):
+        given["hosts"].fail("names a host twice", "each host once, node 0 first")
     host = given["host"].text() if "host" in given else where[0]
-    if where and (host != where[0] or len(set(where)) < len(where)):
-        given["hosts"].fail("are not its hosts, node 0 first", "each host once; leave host out")
     for one in where or (host,):
         if one not in hosts:
             entry = given.get("host") or given["hosts"]

@@ -222,3 +222,34 @@ def test_a_file_without_hosts_is_said_to_manage_nothing(content: str, specops: C
     ran = specops("config", "validate", "--json")
     assert ran.code == 0
     assert any("names no host: nothing is managed" in text for text in ran.json["warnings"])
+
+
+SECRETS = sorted((DATA / "config/secrets").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("case", SECRETS, ids=lambda path: path.stem)
+def test_secrets_in_plain_text_are_named_with_the_way_on_and_never_shown(
+    case: Path, specops: Command
+) -> None:
+    """The first line of a case: exit code, then texts that are told; secrets hold `5ecret`."""
+    text = case.read_text()
+    code, *parts = text.splitlines()[0].removeprefix("# ").split(" | ")
+    specops.write(text)
+    ran = specops("config", "validate")
+    assert ran.code == int(code), ran.err
+    for part in parts:
+        assert part in ran.err
+    assert bool(parts) is bool(ran.err)
+    assert "5ecret" not in ran.err + ran.out
+
+
+def test_a_secret_in_a_preset_is_named(specops: Command) -> None:
+    folder = specops.folder / "config" / "specops" / "presets" / "server"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text(
+        "kind: server\ndescription: x\nenv: {HF_TOKEN: hf_5ecret5ecret5ecret5ecret}\n"
+    )
+    ran = specops("config", "validate")
+    assert ran.code == 2
+    assert "mine.yaml: env.HF_TOKEN: a secret in plain text (write secret:HF_TOKEN" in ran.err
+    assert "5ecret" not in ran.err
