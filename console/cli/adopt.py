@@ -17,7 +17,7 @@ from console.errors import ActionFailed, Refused, UsageError
 if TYPE_CHECKING:
     from console.config import Config
     from console.config.presets import Presets
-    from console.model import Preset, Process, Run, Snapshot
+    from console.model import HostView, Preset, Process, Run, Snapshot
     from console.preflight import LaunchCommand
     from console.remote import Remote
 
@@ -61,7 +61,11 @@ async def _adopt(
     # Not read-only for a dry run: where its log goes is a link that only the full agent follows.
     async with connected(config, config.host(host)) as remote:
         snapshot = await remote.snapshot(full=True)
-        process = launcher(snapshot, pid, remote.hello.uid, host)
+        try:
+            process = launcher(snapshot, pid, remote.hello.uid, host)
+        except Lost as error:
+            error.hint = await _what_it_is(remote, config, error.process)
+            raise
         _unmanaged(config, host, process, snapshot, await remote.runs())
         made = adoption(
             process, config, presets, host=host, name=name, links=await _links(remote, process),
@@ -99,6 +103,44 @@ async def _adopt(
     return 0
 
 
+class Lost(UsageError):
+    """A process of a model server without the launcher that would tell how it was started."""
+
+    def __init__(self, process: Process, host: str) -> None:
+        super().__init__(
+            f"process {process.id.pid} has lost the process that started it", place=host
+        )
+        self.process = process
+
+
+async def _what_it_is(remote: Remote, config: Config, process: Process) -> str:
+    """What ``specops zombies`` says of it now, and what ends it."""
+    from console.watch.observe import Depth, Observer
+
+    observer = Observer(remote, config.servers_on(remote.host.name))
+    try:
+        view = await observer.twice(Depth.QUICK)
+    finally:
+        await observer.close()
+    return what_it_is(view, process)
+
+
+def what_it_is(view: HostView, process: Process) -> str:
+    """Which of a host's zombies a process belongs to, and what ends it. Pure."""
+    from console.watch.attribution import descendants
+
+    host, pid = view.host.name, process.id.pid
+    seen = view.snapshot.processes if view.snapshot else ()
+    for zombie in view.zombies:
+        top = next((p for p in seen if p.id == zombie.process), None)
+        if top is not None and process.id in {p.id for p in (top, *descendants(top, seen))}:
+            ends = f"specops kill-zombies {host}"
+            if not zombie.killable:
+                ends += f" --named {pid}, for it is not killed unnamed: {zombie.why_not}"
+            return f"it is a zombie ({zombie.kind.value}): {ends}"
+    return f"it is no zombie; specops kill-zombies {host} --named {pid} ends it all the same"
+
+
 async def _write(remote: Remote, path: Path, text: str, presets: Presets, made: Adoption) -> None:
     from console.actions.audit import AuditLog
     from console.config.whole import write_atomically
@@ -117,6 +159,7 @@ def launcher(snapshot: Snapshot, pid: int, uid: int, host: str) -> Process:
 
     Raises:
         UsageError: there is no such process, or it is no model server.
+        Lost: nothing that lives has started it.
         Refused: it belongs to another user.
     """
     from console.preflight import from_argv
@@ -143,10 +186,7 @@ def launcher(snapshot: Snapshot, pid: int, uid: int, host: str) -> Process:
     try:
         from_argv(top.argv)
     except UsageError as error:
-        raise UsageError(
-            f"process {pid} has lost the process that started it", place=host,
-            hint="it is a zombie: specops zombies",
-        ) from error  # fmt: skip
+        raise Lost(process, host) from error
     return top
 
 

@@ -7,13 +7,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import yaml
 
-from console.cli.adopt import launcher
+from console.cli.adopt import launcher, what_it_is
 from console.errors import Refused, UsageError
-from console.model import Process, ProcessId, Snapshot
+from console.model import (
+    Host,
+    HostState,
+    HostView,
+    Process,
+    ProcessId,
+    Snapshot,
+    Zombie,
+    ZombieKind,
+)
 from tests.functional.cli.conftest import Command, free_port
 
 FLAGS = (
@@ -143,3 +153,36 @@ def test_a_server_started_by_hand_is_in_the_status(
     hint = f"pid {server.pid} of "
     line = next(line for line in specops("status").out.splitlines() if hint in line)
     assert f"(specops adopt here {server.pid})" in line
+
+
+def test_a_rank_that_is_no_zombie_is_not_called_one(specops: Command) -> None:
+    script = "(exec -a eagle3::scheduler sleep 180) & echo $!; wait"  # its parent lives
+    with subprocess.Popen(["bash", "-c", script], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        try:
+            zombies = specops("zombies", "--quick", "--json").json["hosts"][0]["zombies"]
+            assert pid not in {zombie["pid"] for zombie in zombies}
+            ran = specops("adopt", "here", str(pid))
+        finally:
+            os.kill(pid, 9)
+    assert ran.code == 2
+    assert f"process {pid} has lost the process that started it" in ran.err
+    assert "it is no zombie" in ran.err
+    assert f"specops kill-zombies here --named {pid}" in ran.err
+
+
+def test_a_process_below_a_zombie_belongs_to_it() -> None:
+    rank, helper = process(11, 1, "sglang::scheduler_TP0"), process(12, 11, "sglang::helper")
+    view = HostView(Host("h"), HostState.OK, snapshot=Snapshot("b", 0.0, 0, (rank, helper)))
+    orphan = Zombie(
+        "o11", ZombieKind.ORPHAN, 11, rank.id, None, "ann", 0.9, ("alone",), killable=True
+    )
+    found = replace(view, zombies=(orphan,))
+    for one in (rank, helper):
+        assert what_it_is(found, one) == "it is a zombie (orphan): specops kill-zombies h"
+    young = replace(orphan, killable=False, why_not="score 0.40 is below 0.80")
+    said = what_it_is(replace(view, zombies=(young,)), helper)
+    assert "kill-zombies h --named 12" in said
+    assert "score 0.40" in said
+    assert what_it_is(view, rank).startswith("it is no zombie")
