@@ -7,12 +7,20 @@ import json
 import time
 from dataclasses import replace
 
+from console.actions.codec import decode
 from console.actions.steps import Outcome
-from console.model import Run, Snapshot, Step
+from console.model import Plan, Run, Snapshot, Step, StepKind
 from console.remote import Remote
 
 PORT_S = 5.0
 """A killed server's port may be held for a moment by what is still being taken apart."""
+
+
+def starts(plan: Plan, host: str) -> Run | None:
+    """The process that a plan starts on a host; ``None`` where systemd or docker starts it."""
+    steps = (s for s in plan.steps if s.kind is StepKind.LAUNCH and s.host == host)
+    found = next((step.params.get("run") for step in steps), None)
+    return None if found is None else decode(Run, found, place="run")
 
 
 async def still_alive(step: Step, remote: Remote) -> Outcome | None:

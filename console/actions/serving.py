@@ -11,7 +11,7 @@ from typing import Any
 from console.actions.codec import decode, encode
 from console.actions.containers import start_container
 from console.actions.launch import config_text
-from console.actions.launched import at_start, port_taken, still_alive
+from console.actions.launched import at_start, port_taken, starts, still_alive
 from console.actions.steps import Context, Handler, Outcome
 from console.model import (
     Finding,
@@ -40,7 +40,7 @@ from console.zombies.family import Scope
 COUNT_S = 2.0
 """A server that has not told its counters after so long is not asked further before its end."""
 
-EngineCheck = Callable[[Remote, tuple[str, ...]], Awaitable[tuple[Finding, ...]]]
+EngineCheck = Callable[[Remote, tuple[str, ...], Run | None], Awaitable[tuple[Finding, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,8 @@ class Serving:
         errors = [f for f in context.plan.findings if f.severity is Severity.ERROR]
         found: tuple[Finding, ...] = ()
         if not errors and self.engine_check is not None:
-            found = await self.engine_check(context.remote, step.argv)
+            run = starts(context.plan, step.host)
+            found = await self.engine_check(context.remote, step.argv, run)
             errors = [f for f in found if f.severity is Severity.ERROR]
         data: dict[str, Any] = {"findings": encode(found)}
         if errors:

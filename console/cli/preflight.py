@@ -180,7 +180,10 @@ async def _online(
         )
         findings = check(command, facts, version or facts.sglang or "")
         if ask:
-            findings = with_engine(findings, await engine_findings(remote, command, facts))
+            findings = with_engine(
+                findings,
+                await engine_findings(remote, command, facts, sure=server.runner.kind == "process"),
+            )
     return Judged(findings, version or facts.sglang)
 
 
@@ -188,6 +191,7 @@ async def _over_several(
     cli: Cli, config: Config, server: Server, preset: str | None, nccl: str | None, *, ask: bool
 ) -> Judged:
     """What a relaunch of all its nodes would be told."""
+    from console.actions.launched import starts
     from console.model import StepKind
     from console.planning.enginecheck import ask_engine
     from console.planning.planner import Options, Planner
@@ -200,7 +204,10 @@ async def _over_several(
         findings = plan.findings
         for step in plan.steps:
             if ask and step.kind is StepKind.PREFLIGHT:
-                findings = with_engine(findings, await ask_engine(remotes[step.host], step.argv))
+                findings = with_engine(
+                    findings,
+                    await ask_engine(remotes[step.host], step.argv, starts(plan, step.host)),
+                )
     return Judged(findings, None)
 
 

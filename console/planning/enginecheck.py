@@ -15,13 +15,15 @@ from console.actions.codec import decode, encode
 from console.config import state_dir
 from console.config.whole import write_atomically
 from console.errors import ActionFailed, Refused, SpecopsError
-from console.model import Finding
+from console.model import Finding, Run
 from console.planning.hostfacts import configs, engine_version
 from console.preflight import HostFacts, LaunchCommand, ModelFacts, from_argv
 from console.preflight.engine_check import (
     ENV,
     TIMEOUT_S,
     cache_key,
+    lacks_engine,
+    missing,
     parse_result,
     request,
     script,
@@ -30,16 +32,22 @@ from console.preflight.handover import handed_over
 from console.remote import Remote
 from console.text import is_secret_name
 
-ABSENT = "engine-check-absent"
+ABSENT, MISSING = "engine-check-absent", "engine-missing"
 
 
 async def engine_findings(
-    remote: Remote, command: LaunchCommand, facts: HostFacts | None = None
+    remote: Remote,
+    command: LaunchCommand,
+    facts: HostFacts | None = None,
+    *,
+    sure: bool = False,
 ) -> tuple[Finding, ...]:
     """What the host's own SGLang says of the launch; nothing for other engines and containers.
 
     ``facts`` are those gathered for the own rules, so that nothing is asked twice. Never raises for
     an engine that is not there, hangs or may not be asked: that is a warning among the findings.
+    ``sure``: the command is a process of the login's own, with all its variables; where its
+    interpreter then says that it has no SGLang, that is an error.
 
     Raises:
         HostError: the link is lost.
@@ -58,24 +66,31 @@ async def engine_findings(
     place = _folder() / f"{cache_key(asked, [_hash(target), _hash(draft)], version or '')}.json"
     if version is not None and (kept := _load(place)) is not None:
         return kept
-    found = await _ask(remote, command, python, draft)
-    if version is not None and not any(f.rule == ABSENT for f in found):
+    found = await _ask(remote, command, python, draft, sure=sure)
+    if version is not None and not any(f.rule in (ABSENT, MISSING) for f in found):
         _save(place, found)
     return found
 
 
-async def ask_engine(remote: Remote, argv: tuple[str, ...]) -> tuple[Finding, ...]:
+async def ask_engine(
+    remote: Remote, argv: tuple[str, ...], run: Run | None = None
+) -> tuple[Finding, ...]:
     """The same for an argument vector, as the PREFLIGHT step of a plan has it.
+
+    ``run``: what the plan will start, whose environment and directory the answer then holds for.
 
     Raises:
         HostError: the link is lost.
         UsageError: the vector starts no model server.
     """
-    return await engine_findings(remote, from_argv(argv))
+    if run is None:
+        return await engine_findings(remote, from_argv(argv))
+    command = from_argv(argv, run.env, run.cwd)
+    return await engine_findings(remote, command, sure=run.unit is None)
 
 
 async def _ask(
-    remote: Remote, command: LaunchCommand, python: str, draft: ModelFacts | None
+    remote: Remote, command: LaunchCommand, python: str, draft: ModelFacts | None, *, sure: bool
 ) -> tuple[Finding, ...]:
     plain = {k: v for k, v in command.env.items() if not is_secret_name(k)}
     try:
@@ -87,7 +102,23 @@ async def _ask(
         )
     except (ActionFailed, Refused) as error:
         return parse_result(str(error).encode())
-    return parse_result(done.stdout or done.stderr, timed_out=done.code is None)
+    out = done.stdout or done.stderr
+    if sure and lacks_engine(out) and await _imports_alike(remote, command):
+        return (missing(python, remote.host.name),)
+    return parse_result(out, timed_out=done.code is None)
+
+
+async def _imports_alike(remote: Remote, command: LaunchCommand) -> bool:
+    """Whether the launch would look for the engine just where the question did.
+
+    It does not behind a wrapper (``conda run``), with a file of variables, or where its directory,
+    which ``-m`` searches first, holds a folder of that name.
+    """
+    plain = not (command.wrapper or command.env_files or command.unresolved)
+    if command.cwd is None or not plain or not command.entry.startswith("-m sglang"):
+        return False
+    names = [f"{command.cwd}/sglang", f"{command.cwd}/sglang.py"]
+    return all(found.kind == "missing" for found in await remote.stat(names))
 
 
 def _hash(model: ModelFacts | None) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from console.actions.audit import AuditLog
 from console.actions.executor import Executor
 from console.actions.journal import PlanRecord
+from console.actions.launched import starts
 from console.actions.serving import Serving
 from console.config import Config
 from console.config.presets import Presets, read_folder
@@ -196,7 +197,9 @@ class Operations:
             return
         for step in plan.steps:
             if step.kind is StepKind.PREFLIGHT:
-                for finding in await check(self.fleet.remote(step.host), step.argv):
+                for finding in await check(
+                    self.fleet.remote(step.host), step.argv, starts(plan, step.host)
+                ):
                     yield finding
 
     async def tail(

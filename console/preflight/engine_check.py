@@ -81,6 +81,26 @@ def parse_result(output: bytes, *, timed_out: bool = False) -> tuple[Finding, ..
     return tuple(_finding(item, version) for item in items if isinstance(item, dict))
 
 
+_NO_SGLANG = re.compile(r"\AModuleNotFoundError: No module named 'sglang'\Z")
+
+
+def lacks_engine(output: bytes) -> bool:
+    """Whether the interpreter itself said that it has no SGLang at all."""
+    said = str((_answer(output) or {}).get("absent", ""))
+    return bool(_NO_SGLANG.match(said.removeprefix("import sglang: ")))
+
+
+def missing(python: str, host: str) -> Finding:
+    """An engine that is certainly not there: this launch cannot start."""
+    return Finding(
+        "engine-missing",
+        Severity.ERROR,
+        f"{python} on {host} has no SGLang: the launch would end with No module named 'sglang'",
+        "name the interpreter that has it (python: of the host or the server), or install it there",
+        source="CPython Lib/runpy.py",
+    )
+
+
 def _answer(output: bytes) -> dict[str, object] | None:
     text = output.decode("utf-8", "replace")
     at = text.rfind(SENTINEL)

@@ -81,7 +81,11 @@ def test_a_configured_server_is_judged_on_its_host(specops: Command) -> None:
     assert ran.code == 5, ran.err
     rules = {f["rule"]: f for f in ran.json["findings"]}
     assert rules["path-missing"]["severity"] == "error"
-    assert "engine-check-absent" in rules  # no SGLang here: a warning, no failure
+    assert rules["engine-missing"]["severity"] == "error"  # its own interpreter has no SGLang
+    (specops.folder / "sglang").mkdir()  # what the launch would find first, whatever it holds
+    text = specops.hosts.read_text()
+    specops.write(text.replace("{host: here,", f"{{host: here, cwd: {specops.folder},"))
+    rules = {f["rule"]: f for f in specops("preflight", "big", "--json").json["findings"]}
     assert rules["engine-check-absent"]["severity"] == "warning"
     unknown = specops("preflight", "big", "--preset", "eagle3-3stp", "--json")
     assert unknown.code == 2

@@ -159,7 +159,9 @@ async def test_the_hosts_own_engine_has_a_say_before_anything_is_stopped(
 ) -> None:
     asked: list[tuple[str, ...]] = []
 
-    async def engine(_remote: Remote, argv: tuple[str, ...]) -> tuple[Finding, ...]:
+    async def engine(
+        _remote: Remote, argv: tuple[str, ...], _run: Run | None
+    ) -> tuple[Finding, ...]:
         asked.append(argv)
         return (Finding("engine-refuses", severity, "SGLang refuses these flags"),)
 

@@ -7,13 +7,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from console.errors import Refused
-from console.model import Cpu, Gpu, GpuProcess, Host, Process, ProcessId, Snapshot
+from console.model import Cpu, Gpu, GpuProcess, Host, Process, ProcessId, Severity, Snapshot
 from console.planning import enginecheck, hostfacts
 from console.planning.hostfacts import Replaced, gather
 from console.preflight import HostFacts, LaunchCommand, ModelFacts, check, from_argv
@@ -148,6 +149,41 @@ async def test_memory_that_the_driver_hides_is_unknown() -> None:
     facts = await gather(cast("Remote", HereRemote(answer=b"")), command("/m"), seen, replaced=gone)
     assert facts.gpus is not None
     assert facts.gpus[0].free_mib is None
+
+
+GONE = "import sglang: ModuleNotFoundError: No module named 'sglang'"
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "sure", "rule"),
+    [
+        ({}, GONE, True, "engine-missing"),
+        ({}, GONE, False, "engine-check-absent"),  # a unit's user and environment are its own
+        ({}, "import sglang: ModuleNotFoundError: No module named 'torch'", True, "absent"),
+        ({}, "import sglang: ImportError: libcuda.so.1", True, "absent"),
+        ({"wrapper": ("conda", "run")}, GONE, True, "absent"),
+        ({"env_files": ("/etc/e",)}, GONE, True, "absent"),
+        ({"entry": "/opt/bin/sglang"}, GONE, True, "absent"),
+        ({"cwd": None}, GONE, True, "absent"),
+        ({"cwd": "/src"}, GONE, True, "absent"),  # -m would find /src/sglang
+    ],
+)
+async def test_an_engine_that_is_certainly_not_there_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, Any], said: str, sure: bool, rule: str,
+) -> None:  # fmt: skip
+    from console.preflight.engine_check import SENTINEL
+
+    monkeypatch.setattr(enginecheck, "state_dir", lambda: tmp_path)
+    (tmp_path / "src" / "sglang").mkdir(parents=True)
+    if change.get("cwd"):
+        change = {"cwd": str(tmp_path / "src")}
+    asked = replace(command("/m"), **{"cwd": str(tmp_path), **change})
+    remote = cast("Remote", HereRemote(answer=(SENTINEL + json.dumps({"absent": said})).encode()))
+    (found,) = await enginecheck.engine_findings(remote, asked, HostFacts(), sure=sure)
+    assert found.rule.endswith(rule)
+    assert (found.severity is Severity.ERROR) == (rule == "engine-missing")
+    assert "sglang" in found.message
 
 
 async def test_the_engines_answer_is_kept_its_absence_is_not(
