@@ -49,7 +49,8 @@ class Reloading:
             return
         self._missed = 0 if stamp is not None else self._missed + 1
         if stamp is None:
-            if self._missed == 2:  # an editor may take it away for a moment
+            # An editor may take it away for a moment; what never was there is not missed.
+            if self._missed == 2 and self._seen is not None:
                 self._seen = None
                 self._refuse(ConfigError("no such file", place=str(self._app.config.path),
                                          hint=STAYS))  # fmt: skip
