@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from console.remote import LogChunk, LogSource, Remote
 
 LAST_LINES = 200
+MESSAGE_LINES, MESSAGE_CHARS = 8, 600
+"""Of a root's message, so many lines and of each so many characters are for people."""
 DIAGNOSED_BYTES = 16 << 20
 """Of a log on a host, so much of its end is read for a diagnosis: the last start is in it."""
 
@@ -361,8 +363,11 @@ def say_diagnosis(found: Diagnosis) -> None:
         place = f"  {root.file}:{root.line}" if root.file else ""
         rank = f"  {root.rank}" if root.rank else ""
         say(paint(clean(root.type), "red", "bold") + clean(place + rank))
-        for line in root.message.split("\n")[:8]:
-            say(f"  {clean(line)}")
+        lines = root.message.split("\n")
+        for line in lines[:MESSAGE_LINES]:
+            say(f"  {clean(line, limit=MESSAGE_CHARS)}")
+        if len(lines) > MESSAGE_LINES:
+            say(f"  … {len(lines) - MESSAGE_LINES} more of its lines left out (--json has all)")
     else:
         say(paint("No exception was raised.", "bold"))
     phase = f", in phase {found.phase}" if found.phase else ""

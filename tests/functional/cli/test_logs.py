@@ -74,6 +74,22 @@ def test_a_log_is_read_out_of_whatever_holds_it(specops: Command) -> None:
         assert ran.json["root"]["type"] == "ValueError"
 
 
+def test_a_message_without_end_is_cut_with_a_mark(specops: Command) -> None:
+    specops.write("hosts: {}\n")
+    filler = "y" * 3_000_000
+    log = LOG.splitlines(keepends=True)[:-1]
+    (specops.folder / "long").write_text("".join(log) + f"ValueError: bad {filler}\n")
+    ran = specops("diagnose", "./long")
+    assert ran.code == 1
+    assert "bad yyy" in ran.out
+    assert " characters]" in ran.out
+    assert len(ran.out) < 9000
+    shown = specops("logs", "./long", "-n", "1")
+    assert " bytes]" in shown.out
+    (specops.folder / "many").write_text("".join(log) + "ValueError: bad\n" + "  more\n" * 40)
+    assert "lines left out" in specops("diagnose", "./many").out
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [
