@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.widget import Widget
 
@@ -19,6 +19,9 @@ from widgets.paint import Line, Lines, fit, line
 from widgets.plot import Series, beside, grouped, legend
 from widgets.table import Column, Table
 from widgets.words import safe
+
+if TYPE_CHECKING:
+    from console.bench import Level
 
 MOST = 4
 """Measurements that are drawn together; more would not be told apart."""
@@ -88,8 +91,9 @@ class BenchScreen(TablePlace[Bench]):
 
     def facts(self, row: Bench) -> dict[str, str | float | None]:
         """For the filter."""
+        top = _top(row)
         return {"presets": row.presets, "run": row.run_id, "tokens": _best(row),
-                "accept": row.accept_length, "time": row.at}  # fmt: skip
+                "accept": top.accept_length if top else None, "time": row.at}  # fmt: skip
 
     def sorted_rows(self, rows: Sequence[Bench]) -> Sequence[Bench]:
         """By the chosen column; what is unknown comes last."""
@@ -120,15 +124,16 @@ class BenchScreen(TablePlace[Bench]):
         when = time.localtime(one.at)
         old = self.specops.now() - one.at > 43_200
         failed = sum(level.failed for level in one.levels)
-        ttft = one.levels[0].ttft_s.get(50) if one.levels else None
+        top = _top(one)  # every figure of the row is of this load
+        ttft = top.ttft_s.get(50) if top else None
         return [
             line(("now" if now else time.strftime("%d %b %H:%M" if old else "%H:%M:%S", when),
                   "accent" if now else "dim")),
             line((safe(one.presets), "strong")),
-            line(",".join(str(level.concurrency) for level in one.levels) or "-"),
+            line(_load_words(one)),
             line(number(_best(one))),
             line(number(None if ttft is None else ttft * 1000)),
-            line(number(one.accept_length, 2)),
+            line(number(top.accept_length if top else None, 2)),
             line((str(failed), "bad" if failed else "dim")),
         ]  # fmt: skip
 
@@ -267,6 +272,20 @@ def _columns(width: int) -> list[Column]:
         Column("TOK/S", 8, right=True), Column("TTFT ms", 9, right=True),
         Column("ACCEPT", 7, right=True), Column("FAILED", 6, right=True),
     ]  # fmt: skip
+
+
+def _top(one: Bench) -> Level | None:
+    """The load at which it made most tokens."""
+    return max(one.levels, key=lambda level: level.tokens_per_s, default=None)
+
+
+def _load_words(one: Bench) -> str:
+    """``32 of 1,8,32``: the load that the row's figures are of, among those measured."""
+    top = _top(one)
+    if top is None:
+        return "-"
+    loads = ",".join(str(level.concurrency) for level in one.levels)
+    return loads if len(one.levels) == 1 else f"{top.concurrency} of {loads}"
 
 
 def _best(one: Bench) -> float | None:

@@ -18,6 +18,7 @@ from console.screens.bench_dialog import BenchDialog, expected_s
 from tests.functional.console import fake
 from tests.functional.console.steps import seen, settle, show, text, wait_for
 from tests.functional.console.test_walk import nothing_overflows
+from widgets.bars import number
 
 LOAD = Load((1, 8, 32), 4, 128)
 
@@ -64,6 +65,19 @@ async def test_a_low_window_leaves_out_presets_never_a_load() -> None:
         await pilot.resize_terminal(80, 50)
         await wait_for(pilot, lambda: "higher window" not in text(app), "all of them")
         assert "◇" in text(app)
+
+
+async def test_the_figures_of_a_row_are_of_one_load_and_it_is_named() -> None:
+    keep("eagle3-3step", 1.0)
+    app, _, _ = fake.app()
+    async with app.run_test(size=(120, 30)) as pilot:
+        screen = await opened(pilot, app)
+        (one,) = screen.all_rows()
+        top = max(one.levels, key=lambda level: level.tokens_per_s)
+        row = next(r for r in text(app).splitlines() if "eagle3-3step" in r and " of " in r)
+        assert f"{top.concurrency} of 1,8,32" in row
+        assert number(top.tokens_per_s) in row
+        assert number(top.ttft_s[50] * 1000) in row.split(number(top.tokens_per_s), 1)[1]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (100, 30), (200, 50)])
