@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["report", "resume", "runs", "undo"]
 
 SHOWN = 20
+DIED_OF = re.compile(r"(?:killed by|exited with) (SIG[A-Z0-9]+|code [0-9]+)")
 
 
 @click.command()
@@ -67,8 +69,14 @@ def _outcome(run: Run, memory: Memory) -> str:
     if run.run_id in memory.remains:
         return f"{known}, remains"
     if run.cleared:
-        return f"{known}, remains {run.cleared}"
+        return f"{known}{_cause(run)}, rest {run.cleared}"
     return f"{known}, seen" if run.acknowledged else known
+
+
+def _cause(run: Run) -> str:
+    """The signal or code that it died of: `` (SIGKILL)``; an exception is for ``report``."""
+    found = DIED_OF.search(run.failure)
+    return f" ({found[1]})" if found else ""
 
 
 def _run_to_json(run: Run, memory: Memory | None) -> dict[str, Any]:

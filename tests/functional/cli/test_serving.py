@@ -294,7 +294,7 @@ def test_what_outlives_its_launcher_is_a_failed_server_to_every_command(bundled:
     (run,) = bundled("runs", "--json").json["hosts"][0]["runs"]
     assert (run["outcome"], run["cleared"], run["remains"]) == ("failed", "stopped", False)
     assert "SIGKILL" in run["failure"]
-    assert "failed, remains stopped" in bundled("runs").out
+    assert "failed (SIGKILL), rest stopped" in bundled("runs").out
 
 
 def test_a_flag_that_the_server_refuses_is_told_once(bundled: Command) -> None:
