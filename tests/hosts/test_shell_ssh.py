@@ -62,12 +62,9 @@ def left(pane: Pane, folder: Path) -> None:
     assert after.read_text() == (folder / "before").read_text()
 
 
-@pytest.mark.parametrize("words", [(), ("--read-only",)], ids=["acting", "read-only"])
-def test_a_shell_on_the_host_and_back(
-    words: tuple[str, ...], tmp_path: Path, sshd_factory: SshdFactory
-) -> None:
+def test_a_shell_on_the_host_and_back(tmp_path: Path, sshd_factory: SshdFactory) -> None:
     server = sshd_factory()
-    with console(tmp_path, server, *words) as pane:
+    with console(tmp_path, server) as pane:
         pane.until("far: first contact", "SHA256:")
         pane.press("y")
         pane.until("1 host", " far ", "ago")
@@ -87,6 +84,17 @@ def test_a_shell_on_the_host_and_back(
             pane.until("keys of fleet")
             pane.press("Escape")
             pane.when(lambda shown: "keys of fleet" not in shown, "keys are the console's again")
+        left(pane, tmp_path)
+
+
+def test_a_read_only_console_has_no_shell(tmp_path: Path, sshd_factory: SshdFactory) -> None:
+    """Nothing can be changed through it, and a shell can change anything."""
+    with console(tmp_path, sshd_factory(), "--read-only") as pane:
+        pane.until("far: first contact", "SHA256:")
+        pane.press("y")
+        pane.until("1 host", " far ", "ago")
+        pane.press("!")
+        pane.until("this console is read-only", "? help")
         left(pane, tmp_path)
 
 

@@ -108,7 +108,8 @@ async def test_the_journal_of_a_unit(session: Session) -> None:
         cursor = chunk.cursor
         if b"line 5\n" in lines:
             break
-    assert b"line 1\nline 2\nline 3\nline 4\nline 5\n" in lines
+    said = [line for line in lines.splitlines() if line.startswith(b"line ")]
+    assert said == [b"line %d" % n for n in range(1, 6)], "systemd's own words may come between"
     assert (await session.run(["systemctl", "stop", "talker"])).code == 0
     more = [chunk async for chunk in session.tail(source, cursor=cursor, follow=False)]
     rest = b"".join(chunk.data for chunk in more)

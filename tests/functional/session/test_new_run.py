@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from console.model import Server
+from console.model import Server, Snapshot
 from console.remote import Launch
 from console.session import Session
 from console.watch.observe import Depth, Observer
@@ -41,20 +42,30 @@ async def test_a_run_is_known_with_its_process(
 async def test_a_run_without_a_record_is_asked_for_once(
     observer: Observer, session: Session, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started = await session.launch(Launch(make_run("r-lost", SLEEPER, home / "log"), scope=False))
-    assert started.launcher is not None
-    (home / "state" / "runs" / "r-lost.json").unlink()
-    asked, runs = [], session.runs
+    name = f"r-lost-{os.getpid()}"
+    asked, runs, snapshot = [], session.runs, session.snapshot
 
     async def counted() -> object:
         asked.append(1)
         return await runs()
 
+    async def ours(**kw: bool) -> Snapshot:
+        """Without the runs of whoever else is on this machine: each of them is asked for too."""
+        seen = await snapshot(**kw)
+        mine = tuple(p for p in seen.processes if p.run_id in (None, name))
+        return replace(seen, processes=mine)
+
     monkeypatch.setattr(session, "runs", counted)
-    for _ in range(3):
-        assert (await observer.observe(Depth.LIGHT)).runs == ()
-    assert len(asked) == 1
-    observer.anew()
-    await observer.observe(Depth.LIGHT)
-    assert len(asked) == 2, "who asks anew gets everything anew"
-    await kill(session, started.launcher)
+    monkeypatch.setattr(session, "snapshot", ours)
+    started = await session.launch(Launch(make_run(name, SLEEPER, home / "log"), scope=False))
+    assert started.launcher is not None
+    try:
+        (home / "state" / "runs" / f"{name}.json").unlink()
+        for _ in range(3):
+            assert (await observer.observe(Depth.LIGHT)).runs == ()
+        assert len(asked) == 1
+        observer.anew()
+        await observer.observe(Depth.LIGHT)
+        assert len(asked) == 2, "who asks anew gets everything anew"
+    finally:
+        await kill(session, started.launcher)
