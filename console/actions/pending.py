@@ -62,6 +62,18 @@ def starts(plan: Plan) -> frozenset[str]:
     )
 
 
+def own_runs(plan: Plan, others: Iterable[Plan]) -> frozenset[str]:
+    """A plan's runs, and those of plans that were to take it back: what these start is its own."""
+    back = (other for other in others if other.undoes == plan.id)
+    return frozenset[str]().union(*(run_ids(one) for one in (plan, *back)))
+
+
+def began(plan: Plan, runs: Iterable[Run]) -> float:
+    """When the plan's own start was, seconds since 1970: what was launched later came after it."""
+    own = (run.launched_at for run in runs if run.run_id in starts(plan))
+    return max(own, default=plan.created_at)
+
+
 def pending(
     records: Iterable[PlanRecord], runs: Sequence[Run], alive: Collection[str]
 ) -> tuple[Pending, ...]:
@@ -78,8 +90,7 @@ def pending(
     for record in ordered:
         if record.outcome not in UNFINISHED or newest.get(_place(record.plan)) != record.plan.id:
             continue
-        family = [r.plan for r in ordered if r.plan.undoes == record.plan.id]
-        mine = frozenset[str]().union(*(run_ids(plan) for plan in (record.plan, *family)))
+        mine = own_runs(record.plan, (other.plan for other in ordered))
         if ways := _ways(record, mine, runs, alive):
             found.append(Pending(record, ways))
     return tuple(found)
@@ -146,8 +157,8 @@ def _ways(
         return both
     of = [run for run in runs if run.server == plan.server]
     own = [run for run in of if run.run_id in starts(plan)]
-    began = max((run.launched_at for run in own), default=plan.created_at)
-    if any(r.run_id not in mine and (r.run_id in alive or r.launched_at > began) for r in of):
+    since = began(plan, own)
+    if any(r.run_id not in mine and (r.run_id in alive or r.launched_at > since) for r in of):
         return ()  # another run has taken its place
     ended = [run for run in of if run.run_id in mine and run.run_id not in alive]
     if plan.action == "stop" and ended and not mine & set(alive):

@@ -103,6 +103,9 @@ def _text(file: BinaryIO, name: str) -> Iterator[bytes]:
         _refuse(begin, name)
         yield from iter(lambda: file.read(BLOCK), b"")
         return
+    from lzma import LZMAError
+    from zlib import error as zlib_error
+
     checked = False
     try:
         whole = _unpacked(file, packer)
@@ -111,9 +114,7 @@ def _text(file: BinaryIO, name: str) -> Iterator[bytes]:
                 _refuse(block[:_LOOKED_AT], name)
             checked = True
             yield block
-    except Exception as error:  # each packer has errors of its own
-        if isinstance(error, UsageError):
-            raise
+    except (OSError, EOFError, LZMAError, zlib_error) as error:  # what the three packers raise
         if not checked:
             raise UsageError(f"damaged {packer} data", place=name) from error
         warn(f"the {packer} data is damaged or cut off: judged is what came before", head=name)

@@ -6,10 +6,10 @@ server's name, or was launched since, is somebody's later wish, and none of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from console.actions.journal import STARTING, PlanRecord, plan_records
-from console.actions.pending import run_ids, starts
+from console.actions.pending import began, own_runs, run_ids
 from console.errors import Refused
 from console.model import Plan, Run, Server
 from console.planning.looking import Looked
@@ -26,8 +26,7 @@ async def refuse_later(remote: Remote, server: Server, record: PlanRecord, looke
         HostError: the link is lost.
     """
     records = await plan_records(remote)
-    family = _family(record.plan, [other.plan for other in records])
-    mine = frozenset[str]().union(*(run_ids(plan) for plan in family))
+    mine = own_runs(record.plan, (other.plan for other in records))
     run = _later_run(record.plan, server, mine, looked)
     if run is not None:
         said = f"run {run.run_id} of {server.name} was launched after it by {run.launched_by}"
@@ -44,21 +43,14 @@ async def refuse_later(remote: Remote, server: Server, record: PlanRecord, looke
     )  # fmt: skip
 
 
-def _family(plan: Plan, others: Iterable[Plan]) -> list[Plan]:
-    """A plan and those that were to take it back: what they start again is its own."""
-    return [plan, *(other for other in others if other.undoes == plan.id)]
-
-
 def _later_run(plan: Plan, server: Server, mine: frozenset[str], looked: Looked) -> Run | None:
     """The run that lives in place of the plan's, else the newest one launched since."""
     found = looked.found
     if found.alive and found.run is not None and found.run.run_id not in mine:
         return found.run
     of = [run for run in looked.runs if run.server == server.name]
-    began = max(
-        (run.launched_at for run in of if run.run_id in starts(plan)), default=plan.created_at
-    )
-    since = [run for run in of if run.run_id not in mine and run.launched_at > began]
+    begun = began(plan, of)
+    since = [run for run in of if run.run_id not in mine and run.launched_at > begun]
     return max(since, key=lambda run: run.launched_at, default=None)
 
 

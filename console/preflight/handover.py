@@ -20,23 +20,13 @@ def handed_over(command: LaunchCommand, facts: HostFacts) -> LaunchCommand:
     """
     if command.engine != "bundled":
         return command
-    given = _value(command.args, "--engine")
+    flags = dict(command.flags)  # the last of a name wins, as in the server's parser
+    given = flags.get("--engine", ("auto",))[:1]
     able = bool(facts.gpus) and facts.sglang is not None
-    on_gpu = able and _value(command.args, "--device") != "cpu"
-    if given == "sglang" or (given in (None, "auto") and on_gpu):
+    on_gpu = able and flags.get("--device", ())[:1] != ("cpu",)
+    if given == ("sglang",) or (given == ("auto",) and on_gpu):
         return replace(command, engine="sglang", args=_without_own(command.args))
     return command
-
-
-def _value(args: tuple[str, ...], flag: str) -> str | None:
-    """The last value of a flag."""
-    found = None
-    for index, word in enumerate(args):
-        if word == flag and index + 1 < len(args):
-            found = args[index + 1]
-        elif word.startswith(f"{flag}="):
-            found = word.partition("=")[2]
-    return found
 
 
 def _without_own(args: tuple[str, ...]) -> tuple[str, ...]:

@@ -54,11 +54,7 @@ def tree(lab: Lab, name: str) -> tuple[int, int]:
 def started(lab: Lab, names: list[str]) -> None:
     """Launch all, one plan at a time; watch all at once."""
     for name in names:
-        quick = () if name == "main" else ("--skip-preflight",)
-        code, document, seconds = lab.specops("launch", name, "--yes", *quick, timeout=180)
-        lab.keep(f"launch-{name}", document)
-        told = f"exit {code}, {seconds:.1f} s, {json.dumps(brief(document, 'outcome', 'detail'))}"
-        lab.check(f"launch {name}", f"specops launch {name} --yes", "exit 0", told, code == 0)
+        servers.launch(lab, name, f"launch {name}", check=name == "main")
     with ThreadPoolExecutor(len(names) + 1) as pool:
         if "captured" in names:
             pool.submit(lab.attempt, "captured", lambda: kill_in_capture(lab))

@@ -41,7 +41,7 @@ def run(lab: Lab) -> None:
              "exact-eagle": servers.exact(), "exact-plain": servers.exact(**plain)}  # fmt: skip
     lab.configure(cases)
     for name in cases:
-        start(lab, name)
+        servers.launch(lab, name, f"launch of {name}", check=name == "eagle")
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda name: ready(lab, name), cases))
     found: dict[str, Answers] = {}
@@ -50,16 +50,6 @@ def run(lab: Lab) -> None:
     for name in cases:
         lab.specops("stop", name, "--yes", timeout=120)
     lab.attempt("compare", lambda: compare(lab, found))
-
-
-def start(lab: Lab, name: str) -> None:
-    """Launch a server and go on."""
-    code, document, seconds = lab.specops(
-        "launch", name, "--yes", *(() if name == "eagle" else ("--skip-preflight",)), timeout=180
-    )
-    lab.keep(f"launch-{name}", document)
-    seen = f"exit {code}, {seconds:.1f} s, {brief(document, 'outcome', 'detail')}"
-    lab.check(f"launch of {name}", f"specops launch {name} --yes", "exit 0", seen, code == 0)
 
 
 def ready(lab: Lab, name: str) -> None:

@@ -38,11 +38,7 @@ def run(lab: Lab) -> None:
 def started(lab: Lab, names: list[str]) -> None:
     """Launch all, watch all at once; the one without its interface has to fail."""
     for name in names:
-        quick = () if name == "wide" else ("--skip-preflight",)
-        code, document, seconds = lab.specops("launch", name, "--yes", *quick, timeout=180)
-        lab.keep(f"launch-{name}", document)
-        told = f"exit {code}, {seconds:.1f} s, {json.dumps(brief(document, 'outcome', 'detail'))}"
-        lab.check(f"launch {name}, tp 2", f"specops launch {name} --yes", "exit 0", told, code == 0)
+        servers.launch(lab, name, f"launch {name}, tp 2", check=name == "wide")
     with ThreadPoolExecutor(len(names)) as pool:
         for name, (code, document, seconds) in zip(
             names, pool.map(lambda n: watch(lab, n), names), strict=True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import socket
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle3.weights import paths
-from tests.gpu.lab import Lab, free_port
+from tests.gpu.lab import Lab, brief, free_port
 
 ENV = {
     # The packed SGLang has stubs in place of FlashInfer's kernels.
@@ -85,6 +86,15 @@ def wrapped() -> dict[str, Any]:
 def bundled() -> dict[str, Any]:
     """The bundled engine on the CPU: for a rehearsal on a machine without a GPU."""
     return {"host": "gpu", "engine": "bundled", "port": free_port(), "speculative": "eagle3-3step"}
+
+
+def launch(lab: Lab, name: str, title: str, *, check: bool) -> None:
+    """Launch a server and go on; one row. ``check``: with its preflight, which takes seconds."""
+    quick = () if check else ("--skip-preflight",)
+    code, document, seconds = lab.specops("launch", name, "--yes", *quick, timeout=180)
+    lab.keep(f"launch-{name}", document)
+    told = f"exit {code}, {seconds:.1f} s, {json.dumps(brief(document, 'outcome', 'detail'))}"
+    lab.check(title, f"specops launch {name} --yes", "exit 0", told, code == 0)
 
 
 def of(lab: Lab, server: str) -> dict[str, Any] | None:

@@ -8,6 +8,9 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
+from textual.pilot import Pilot
+
+from console.app import SpecopsApp
 from console.model import HostState, Phase, Plan, StepResult
 from console.screens.plan import PlanDialog
 from tests.functional.console import fake
@@ -27,15 +30,20 @@ class Slow(fake.FakeActions):
             yield result
 
 
+async def stopping(pilot: Pilot[None], app: SpecopsApp) -> None:
+    """The plan of a stop is under way, its dialog open."""
+    await pilot.press("S")
+    await seen(pilot, PlanDialog)
+    await pilot.press("y")
+    await wait_for(pilot, lambda: "to the background" in text(app), "it runs")
+
+
 async def test_a_plan_behind_a_closed_dialog_stays_in_sight_until_it_ends() -> None:
     actions = Slow()
     app, _, _ = fake.app(actions=actions)
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        await pilot.press("S")
-        await seen(pilot, PlanDialog)
-        await pilot.press("y")
-        await wait_for(pilot, lambda: "to the background" in text(app), "it runs")
+        await stopping(pilot, app)
         await pilot.press("escape")
         for key in ("1", "2", "4", "a"):
             await pilot.press(key)
@@ -173,10 +181,7 @@ async def test_the_activity_goes_on_with_a_plan_that_runs() -> None:
     app, _, _ = fake.app(actions=actions)
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
-        await pilot.press("S")
-        await seen(pilot, PlanDialog)
-        await pilot.press("y")
-        await wait_for(pilot, lambda: "to the background" in text(app), "it runs")
+        await stopping(pilot, app)
         await pilot.press("escape", "a")
         await wait_for(pilot, lambda: "▶ running" in text(app), "it is said to run")
         await wait_for(pilot, lambda: actions.asked >= 3, "the file is read again")
